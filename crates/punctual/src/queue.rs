@@ -1,0 +1,722 @@
+//! Layer 1: [`DelayQueue`], a queue whose entries can be taken only once they are due.
+//!
+//! One mutex guards the wheel (where entries wait) and the waiters (who sleeps); the decisions below are made under it,
+//! and wake-ups, wakers and destructors run after it is released.
+//!
+//! # Invariants
+//! 1. An entry leaves through the wheel exactly once: by `pop`, by `cancel`, or with everything at the end.
+//! 2. Before the lock is released with entries left, somebody who waits is armed for the earliest of them (`cover`).
+//! 3. `latest` never goes back: it is the time the queue decides by.
+
+mod take_async;
+pub(crate) mod waiters;
+pub(crate) mod wheel;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock::{Clock, NEVER, Nanos, Parker, duration_to_nanos};
+use crate::error::{PushError, TakeTimeoutError, TryTakeError};
+use crate::slab::SlabKey;
+use crate::sync::{self, Mutex};
+pub use take_async::TakeAsync;
+use waiters::{Standby, Waiters, Wake};
+use wheel::Wheel;
+
+/// How long the queue's own thread stays when there is nothing to be armed for.
+const LINGER: Nanos = 1_000_000_000;
+
+/// A queue whose entries can be taken only once they are due, in the order `(due, insertion)`.
+///
+/// Any number of producers, blocking consumers and async consumers share one queue; clones are handles to the same one.
+/// Nothing leaves early, compared in nanoseconds. Nothing ticks: one consumer sleeps exactly until the earliest entry,
+/// the others until they are needed. Pushing and cancelling take constant time for any delay.
+///
+/// When the last handle is dropped, the entries left are dropped with it.
+///
+/// # Example
+/// ```
+/// use punctual::DelayQueue;
+/// use std::time::Duration;
+///
+/// let queue = DelayQueue::new();
+/// queue.push("second", Duration::from_millis(20)).unwrap();
+/// queue.push("first", Duration::from_millis(10)).unwrap();
+/// assert_eq!(queue.take(), Some("first"));
+/// assert_eq!(queue.take(), Some("second"));
+/// ```
+pub struct DelayQueue<T> {
+    owner: Arc<Owner<T>>,
+}
+
+/// The last of these to go ends the queue. The queue's own thread holds only the inside.
+struct Owner<T> {
+    inner: Arc<Inner<T>>,
+}
+
+struct Inner<T> {
+    clock: Clock,
+    capacity: usize,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    wheel: Wheel<T>,
+    waiters: Waiters,
+    closed: bool,
+    /// No handle is left.
+    abandoned: bool,
+    latest: Nanos,
+}
+
+/// When something is due: after a `Duration`, or at an `Instant`.
+///
+/// # Example
+/// ```
+/// use punctual::Due;
+/// use std::time::{Duration, Instant};
+/// let _in_a_second: Due = Duration::from_secs(1).into();
+/// let _at: Due = punctual::Clock::system().now().into();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due(pub(crate) DueKind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DueKind {
+    After(Duration),
+    At(Instant),
+}
+
+impl From<Duration> for Due {
+    fn from(delay: Duration) -> Self {
+        Self(DueKind::After(delay))
+    }
+}
+
+impl From<Instant> for Due {
+    fn from(instant: Instant) -> Self {
+        Self(DueKind::At(instant))
+    }
+}
+
+impl Due {
+    /// The instant meant, never before `now`. What cannot be represented is never.
+    pub(crate) fn resolve(self, clock: &Clock, now: Nanos) -> Nanos {
+        match self.0 {
+            DueKind::After(delay) => now.saturating_add(duration_to_nanos(delay)),
+            DueKind::At(instant) => clock.to_nanos(instant).max(now),
+        }
+    }
+}
+
+/// Names one entry of a queue, for cancelling and rescheduling it. A key whose entry has left is harmless: it finds
+/// nothing, for ever. A key belongs to the queue that made it.
+///
+/// # Example
+/// ```
+/// use punctual::DelayQueue;
+/// use std::time::Duration;
+/// let queue = DelayQueue::new();
+/// let key = queue.push('x', Duration::from_secs(60)).unwrap();
+/// assert_eq!(queue.cancel(key), Some('x'));
+/// assert_eq!(queue.cancel(key), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(SlabKey);
+
+impl<T> DelayQueue<T> {
+    /// An empty queue on the system's clock, without a bound.
+    ///
+    /// # Example
+    /// ```
+    /// let queue: punctual::DelayQueue<String> = punctual::DelayQueue::new();
+    /// assert!(queue.is_empty());
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::make(Clock::system(), usize::MAX)
+    }
+
+    /// A queue that refuses entries beyond `capacity`, giving them back.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{DelayQueue, PushError};
+    /// use std::time::Duration;
+    /// let queue = DelayQueue::bounded(1);
+    /// queue.push(1, Duration::ZERO).unwrap();
+    /// assert!(matches!(queue.push(2, Duration::ZERO), Err(PushError::Full(2))));
+    /// ```
+    #[must_use]
+    pub fn bounded(capacity: usize) -> Self {
+        Self::make(Clock::system(), capacity)
+    }
+
+    /// A queue on a given clock, such as a [`VirtualClock`](crate::VirtualClock).
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{DelayQueue, VirtualClock};
+    /// use std::time::Duration;
+    /// let clock = VirtualClock::new();
+    /// let queue = DelayQueue::with_clock(&clock);
+    /// queue.push('x', Duration::from_secs(3600)).unwrap();
+    /// clock.advance(Duration::from_secs(3600)).unwrap();
+    /// assert_eq!(queue.try_take(), Ok('x'));
+    /// ```
+    #[must_use]
+    pub fn with_clock(clock: impl Into<Clock>) -> Self {
+        Self::make(clock.into(), usize::MAX)
+    }
+
+    /// A bounded queue on a given clock.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{DelayQueue, VirtualClock};
+    /// let queue: DelayQueue<u8> = DelayQueue::bounded_with_clock(10, &VirtualClock::new());
+    /// # drop(queue);
+    /// ```
+    #[must_use]
+    pub fn bounded_with_clock(capacity: usize, clock: impl Into<Clock>) -> Self {
+        Self::make(clock.into(), capacity)
+    }
+
+    fn make(clock: Clock, capacity: usize) -> Self {
+        let state = State { wheel: Wheel::new(), waiters: Waiters::new(), closed: false, abandoned: false, latest: 0 };
+        let inner = Arc::new(Inner { clock, capacity, state: Mutex::new(state) });
+        Self { owner: Arc::new(Owner { inner }) }
+    }
+
+    fn inner(&self) -> &Arc<Inner<T>> {
+        &self.owner.inner
+    }
+
+    /// How many entries wait, due or not.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push((), Duration::MAX).unwrap();
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner().state.lock().wheel.len()
+    }
+
+    /// Whether nothing waits.
+    ///
+    /// # Example
+    /// ```
+    /// assert!(punctual::DelayQueue::<u8>::new().is_empty());
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the queue takes no more entries.
+    ///
+    /// # Example
+    /// ```
+    /// let queue = punctual::DelayQueue::<u8>::new();
+    /// queue.close();
+    /// assert!(queue.is_closed());
+    /// ```
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.inner().state.lock().closed
+    }
+
+    /// When the earliest entry is due. `None` if there is none, or if it is due beyond all time.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let clock = punctual::VirtualClock::new();
+    /// let queue = punctual::DelayQueue::with_clock(&clock);
+    /// queue.push((), Duration::from_secs(5)).unwrap();
+    /// assert_eq!(queue.next_due(), Some(clock.now() + Duration::from_secs(5)));
+    /// ```
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.peek().and_then(|entry| entry.due)
+    }
+
+    /// The earliest entry: its key and when it is due. The item itself stays inside.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// let key = queue.push('x', Duration::from_secs(5)).unwrap();
+    /// assert_eq!(queue.peek().unwrap().key, key);
+    /// ```
+    #[must_use]
+    pub fn peek(&self) -> Option<Entry> {
+        let (key, due) = self.inner().state.lock().wheel.head()?;
+        Some(Entry { key: Key(key), due: self.inner().clock.to_instant(due) })
+    }
+
+    /// All entries in the order they will leave: a snapshot for inspection, in time proportional to their number.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// let late = queue.push("late", Duration::from_secs(9)).unwrap();
+    /// let early = queue.push("early", Duration::from_secs(1)).unwrap();
+    /// let keys: Vec<_> = queue.entries().iter().map(|entry| entry.key).collect();
+    /// assert_eq!(keys, [early, late]);
+    /// ```
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let entries = self.inner().state.lock().wheel.entries_in_order();
+        let clock = &self.inner().clock;
+        entries.into_iter().map(|(key, due)| Entry { key: Key(key), due: clock.to_instant(due) }).collect()
+    }
+
+    /// Takes the earliest entry if it is due.
+    ///
+    /// # Errors
+    /// [`TryTakeError::NotDue`] with the instant of the earliest entry, if there is one;
+    /// [`TryTakeError::Closed`] if nothing is left and nothing will come.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// use punctual::{DelayQueue, TryTakeError};
+    /// let queue = DelayQueue::new();
+    /// assert_eq!(queue.try_take(), Err(TryTakeError::NotDue(None)));
+    /// queue.push('x', Duration::ZERO).unwrap();
+    /// assert_eq!(queue.try_take(), Ok('x'));
+    /// ```
+    pub fn try_take(&self) -> Result<T, TryTakeError> {
+        let inner = self.inner();
+        let mut state = inner.state.lock();
+        let now = state.now(&inner.clock);
+        if let Some((_, item)) = state.wheel.pop(now) {
+            let wake = state.end_if_drained();
+            drop(state);
+            wake.give();
+            return Ok(item);
+        }
+        if state.closed && state.wheel.is_empty() {
+            return Err(TryTakeError::Closed);
+        }
+        let next = state.wheel.head().and_then(|(_, due)| inner.clock.to_instant(due));
+        Err(TryTakeError::NotDue(next))
+    }
+
+    /// Takes up to `max` due entries at once, in order.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// for n in 0..10 {
+    ///     queue.push(n, Duration::ZERO).unwrap();
+    /// }
+    /// assert_eq!(queue.drain_due(3), [0, 1, 2]);
+    /// ```
+    pub fn drain_due(&self, max: usize) -> Vec<T> {
+        let inner = self.inner();
+        let mut state = inner.state.lock();
+        let now = state.now(&inner.clock);
+        let mut items = Vec::new();
+        while items.len() < max
+            && let Some((_, item)) = state.wheel.pop(now)
+        {
+            items.push(item);
+        }
+        let wake = state.end_if_drained();
+        drop(state);
+        wake.give();
+        items
+    }
+
+    /// Takes an entry out before its time and gives the item back. `None` if it has left already: of a cancel and a take
+    /// that race, exactly one gets the item. Constant time, and its memory is free at once.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// let key = queue.push("never mind", Duration::from_secs(3600)).unwrap();
+    /// assert_eq!(queue.cancel(key), Some("never mind"));
+    /// ```
+    pub fn cancel(&self, key: Key) -> Option<T> {
+        let mut state = self.inner().state.lock();
+        let item = state.wheel.cancel(key.0);
+        // Whoever is armed for it wakes for nothing once, which is cheaper than waking it now.
+        let wake = state.end_if_drained();
+        drop(state);
+        wake.give();
+        item
+    }
+
+    /// Takes everything out, due or not, in order.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push(2, Duration::from_secs(2)).unwrap();
+    /// queue.push(1, Duration::from_secs(1)).unwrap();
+    /// assert_eq!(queue.clear(), [1, 2]);
+    /// ```
+    pub fn clear(&self) -> Vec<T> {
+        let mut state = self.inner().state.lock();
+        let items = state.wheel.take_all();
+        let wake = state.end_if_drained();
+        drop(state);
+        wake.give();
+        items
+    }
+
+    /// Closes the queue: no more entries; consumers get those that are left as they fall due, then the end. Returns the
+    /// entries that can never fall due, in order.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push("soon", Duration::ZERO).unwrap();
+    /// queue.push("never", Duration::MAX).unwrap();
+    /// assert_eq!(queue.close(), ["never"]);
+    /// assert_eq!(queue.take(), Some("soon"));
+    /// assert_eq!(queue.take(), None);
+    /// ```
+    pub fn close(&self) -> Vec<T> {
+        let mut state = self.inner().state.lock();
+        state.closed = true;
+        let never = state.wheel.take_never();
+        let wake = state.end_if_drained();
+        drop(state);
+        wake.give();
+        never
+    }
+
+    /// Closes the queue and takes everything out, in order: consumers get the end at once.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push("later", Duration::from_secs(60)).unwrap();
+    /// assert_eq!(queue.close_now(), ["later"]);
+    /// assert_eq!(queue.take(), None);
+    /// ```
+    pub fn close_now(&self) -> Vec<T> {
+        self.inner().end()
+    }
+}
+
+impl<T: Send + 'static> DelayQueue<T> {
+    /// Adds an entry that can be taken once it is due: after a `Duration`, or at an `Instant`. One that lies in the past
+    /// is due now, behind everything due already; one beyond the clock's range is never due, but counted and cancellable.
+    ///
+    /// # Errors
+    /// [`PushError`] gives the item back if the queue is closed or full.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push("in a millisecond", Duration::from_millis(1)).unwrap();
+    /// assert_eq!(queue.take(), Some("in a millisecond"));
+    /// ```
+    pub fn push(&self, item: T, due: impl Into<Due>) -> Result<Key, PushError<T>> {
+        let inner = self.inner();
+        let mut state = inner.state.lock();
+        if state.closed {
+            return Err(PushError::Closed(item));
+        }
+        if state.wheel.len() >= inner.capacity {
+            return Err(PushError::Full(item));
+        }
+        let now = state.now(&inner.clock);
+        let due = due.into().resolve(&inner.clock, now);
+        let key = state.wheel.push(due, now, item);
+        let wake = state.cover_new(due, now);
+        drop(state);
+        inner.give(wake);
+        Ok(Key(key))
+    }
+
+    /// Gives an entry a new due, behind its equals. False if it has left already.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// let key = queue.push("x", Duration::from_secs(3600)).unwrap();
+    /// assert!(queue.reschedule(key, Duration::ZERO));
+    /// assert_eq!(queue.take(), Some("x"));
+    /// assert!(!queue.reschedule(key, Duration::ZERO));
+    /// ```
+    pub fn reschedule(&self, key: Key, due: impl Into<Due>) -> bool {
+        let inner = self.inner();
+        let mut state = inner.state.lock();
+        let now = state.now(&inner.clock);
+        let due = due.into().resolve(&inner.clock, now);
+        if !state.wheel.reschedule(key.0, due, now) {
+            return false;
+        }
+        let wake = state.cover_new(due, now);
+        drop(state);
+        inner.give(wake);
+        true
+    }
+
+    /// Takes the earliest entry, sleeping until it is due. `None` once the queue is closed and nothing is left.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push(7, Duration::from_millis(5)).unwrap();
+    /// assert_eq!(queue.take(), Some(7));
+    /// queue.close();
+    /// assert_eq!(queue.take(), None);
+    /// ```
+    #[must_use]
+    pub fn take(&self) -> Option<T> {
+        self.inner().take_until(NEVER).ok()
+    }
+
+    /// As [`take`](Self::take), for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`TakeTimeoutError::TimedOut`] if nothing fell due in time, [`TakeTimeoutError::Closed`] if nothing will come.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// use punctual::{DelayQueue, TakeTimeoutError};
+    /// let queue: DelayQueue<u8> = DelayQueue::new();
+    /// assert_eq!(queue.take_timeout(Duration::from_millis(1)), Err(TakeTimeoutError::TimedOut));
+    /// ```
+    pub fn take_timeout(&self, timeout: Duration) -> Result<T, TakeTimeoutError> {
+        let inner = self.inner();
+        inner.take_until(inner.clock.nanos().saturating_add(duration_to_nanos(timeout)))
+    }
+
+    /// As [`take`](Self::take), for async code; needs no runtime. If a queue has no blocking consumer, a thread of its
+    /// own keeps the time while async consumers wait.
+    ///
+    /// # Cancel safety
+    /// The entry is taken inside `poll`, so a future that is dropped has taken nothing, and passes on a wake-up it got.
+    ///
+    /// # Example
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn block_on<F: Future>(f: F) -> F::Output {
+    /// #     use std::{pin::pin, sync::Arc, task::{Context, Poll, Wake, Waker}, thread};
+    /// #     struct Unpark(thread::Thread);
+    /// #     impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark() } }
+    /// #     let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    /// #     let mut f = pin!(f);
+    /// #     loop { match f.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #         Poll::Ready(out) => return out, Poll::Pending => thread::park() } }
+    /// # }
+    /// let queue = punctual::DelayQueue::new();
+    /// queue.push("awaited", Duration::from_millis(5)).unwrap();
+    /// assert_eq!(block_on(queue.take_async()), Some("awaited"));
+    /// ```
+    pub fn take_async(&self) -> TakeAsync<'_, T> {
+        TakeAsync::new(self.inner())
+    }
+}
+
+impl<T: Send + 'static> Inner<T> {
+    fn take_until(self: &Arc<Self>, give_up: Nanos) -> Result<T, TakeTimeoutError> {
+        let _presence = self.clock.presence();
+        let mut parker = None;
+        let mut state = self.state.lock();
+        loop {
+            let now = state.now(&self.clock);
+            if let Some((_, item)) = state.wheel.pop(now) {
+                let wake = state.cover(now);
+                drop(state);
+                self.give(wake);
+                return Ok(item);
+            }
+            if state.closed && state.wheel.is_empty() {
+                return Err(TakeTimeoutError::Closed);
+            }
+            if now >= give_up {
+                let wake = state.cover(now);
+                drop(state);
+                self.give(wake);
+                return Err(TakeTimeoutError::TimedOut);
+            }
+            let parker = parker.get_or_insert_with(Parker::of_this_thread);
+            let head = state.wheel.next_wake();
+            let State { wheel, waiters, .. } = &mut *state;
+            let (id, until, wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
+            drop(state);
+            self.give(wake);
+            parker.park(&self.clock, until.min(give_up));
+            state = self.state.lock();
+            state.waiters.get_up(id);
+        }
+    }
+
+    /// Gives the wake-ups of a decision made under the lock, after its release.
+    fn give(self: &Arc<Self>, mut wake: Wake) {
+        if let Some(parker) = wake.start_standby.take() {
+            self.start_standby(parker);
+        }
+        wake.give();
+    }
+
+    /// Starts the queue's own thread, which keeps the time for async consumers.
+    fn start_standby(self: &Arc<Self>, parker: Arc<Parker>) {
+        let inner = Arc::clone(self);
+        self.clock.expect_busy();
+        let started = sync::spawn("punctual-queue", move || inner.keep_time(&parker));
+        if started.is_err() {
+            self.clock.no_longer_busy();
+            let mut state = self.state.lock();
+            state.waiters.standby = Standby::Absent;
+            // No thread to be had: the consumer polls again, and asks again, until there is one. Slow, but nothing is lost.
+            let waker = state.waiters.tell_one();
+            drop(state);
+            Wake { wakers: waker.into_iter().collect(), ..Wake::default() }.give();
+        }
+    }
+
+    /// What the queue's own thread does: wakes async consumers when entries fall due. Takes none itself.
+    fn keep_time(&self, parker: &Arc<Parker>) {
+        let _presence = self.clock.adopt_presence();
+        let mut idle = false;
+        loop {
+            let mut state = self.state.lock();
+            let now = state.now(&self.clock);
+            let (next, wake) = state.tell_due(now);
+            let needed = !state.waiters.has_leader() && state.waiters.has_async() && next < NEVER;
+            if state.abandoned || (idle && !needed) {
+                state.waiters.standby = Standby::Absent;
+                drop(state);
+                return wake.give();
+            }
+            idle = !needed;
+            let armed_for = if needed { next } else { NEVER };
+            state.waiters.standby = Standby::Armed { parker: Arc::clone(parker), until: armed_for };
+            drop(state);
+            wake.give();
+            parker.park(&self.clock, if needed { next } else { now.saturating_add(LINGER) });
+        }
+    }
+}
+
+impl<T> Inner<T> {
+    /// Closes, empties and wakes all.
+    fn end(&self) -> Vec<T> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let items = state.wheel.take_all();
+        let wake = state.waiters.rouse_all();
+        drop(state);
+        wake.give();
+        items
+    }
+}
+
+impl<T> State<T> {
+    fn now(&mut self, clock: &Clock) -> Nanos {
+        self.latest = self.latest.max(clock.nanos());
+        self.latest
+    }
+
+    /// Makes sure that somebody is armed for the earliest entry, after somebody left.
+    fn cover(&mut self, now: Nanos) -> Wake {
+        if self.wheel.is_empty() {
+            return self.end_if_drained();
+        }
+        let head = self.wheel.next_wake();
+        self.cover_new(head, now)
+    }
+
+    /// The same after an entry came in that is due at `due`: the others are covered already.
+    fn cover_new(&mut self, due: Nanos, now: Nanos) -> Wake {
+        let mut wake = self.waiters.cover(due);
+        if !self.waiters.has_leader() && self.waiters.has_untold() {
+            let (next, told) = self.tell_due(now);
+            wake.merge(told);
+            if self.waiters.has_untold() && next < NEVER {
+                wake.merge(self.waiters.arm_standby(next));
+            }
+        }
+        wake
+    }
+
+    /// Tells async consumers of the entries that are due. Says when the next one after these is.
+    fn tell_due(&mut self, now: Nanos) -> (Nanos, Wake) {
+        let mut wake = Wake::default();
+        let (due, next) = self.wheel.due_and_next(now);
+        if !self.waiters.has_leader() {
+            self.waiters.tell(due, &mut wake);
+        }
+        (next, wake)
+    }
+
+    /// On a closed queue that has nothing left, everybody learns of the end.
+    fn end_if_drained(&mut self) -> Wake {
+        if self.closed && self.wheel.is_empty() { self.waiters.rouse_all() } else { Wake::default() }
+    }
+}
+
+/// An entry as seen from outside: what [`DelayQueue::entries`] and [`DelayQueue::peek`] list.
+///
+/// # Example
+/// ```
+/// # use std::time::Duration;
+/// let queue = punctual::DelayQueue::new();
+/// queue.push('x', Duration::MAX).unwrap();
+/// assert_eq!(queue.peek().unwrap().due, None, "never");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The key the push returned.
+    pub key: Key,
+    /// When it is due; `None` is never.
+    pub due: Option<Instant>,
+}
+
+impl<T> Clone for DelayQueue<T> {
+    fn clone(&self) -> Self {
+        Self { owner: Arc::clone(&self.owner) }
+    }
+}
+
+impl<T> Default for DelayQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for DelayQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DelayQueue")
+            .field("len", &self.len())
+            .field("next_due", &self.next_due())
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}
+
+impl<T> Drop for Owner<T> {
+    fn drop(&mut self) {
+        self.inner.state.lock().abandoned = true;
+        drop(self.inner.end());
+    }
+}
