@@ -109,3 +109,257 @@ impl fmt::Display for TakeTimeoutError {
 }
 
 impl std::error::Error for TakeTimeoutError {}
+
+/// Where a job stands on its way.
+///
+/// # Example
+/// ```
+/// use punctual::{JobError, Scheduler, Stage};
+/// use std::time::Duration;
+/// let scheduler = Scheduler::new();
+/// let mut job = scheduler.after(Duration::from_secs(60)).run(|_| ()).unwrap();
+/// job.cancel();
+/// assert!(matches!(job.wait(), Err(JobError::Cancelled { stage: Stage::Scheduled, .. })));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Waits for its due instant.
+    Scheduled,
+    /// Due; waits for a worker.
+    Ready,
+    /// Runs.
+    Running,
+    /// Does nothing any more, and never will.
+    Stopped,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+/// Who stopped wanting a job.
+///
+/// # Example
+/// ```
+/// use punctual::{Cause, JobError, Scheduler};
+/// use std::time::Duration;
+/// let scheduler = Scheduler::new();
+/// let mut job = scheduler.after(Duration::from_secs(60)).run(|_| ()).unwrap();
+/// scheduler.shutdown(Duration::ZERO);
+/// assert!(matches!(job.wait(), Err(JobError::Cancelled { cause: Cause::Shutdown, .. })));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// `cancel` was called on its handle.
+    Handle,
+    /// Its handle was dropped.
+    Dropped,
+    /// The job that submitted it was cancelled or expired.
+    Parent,
+    /// The scheduler was shut down or dropped.
+    Shutdown,
+    /// The runtime that was to run its future dropped it.
+    Runtime,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Handle => "by its handle",
+            Self::Dropped => "because its handle was dropped",
+            Self::Parent => "with the job that submitted it",
+            Self::Shutdown => "by the scheduler's shutdown",
+            Self::Runtime => "by the runtime it was handed to",
+        })
+    }
+}
+
+/// Why a job has no result.
+///
+/// # Example
+/// ```
+/// let scheduler = punctual::Scheduler::new();
+/// let mut job = scheduler.now().run(|_| -> u8 { panic!("out of paper") }).unwrap();
+/// assert_eq!(job.wait().unwrap_err().to_string(), "the job panicked: out of paper");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobError {
+    /// Somebody stopped wanting it.
+    Cancelled {
+        /// Who.
+        cause: Cause,
+        /// Where it stood at that moment.
+        stage: Stage,
+    },
+    /// It was not started, or not finished, in time.
+    Expired {
+        /// Where it stood at that moment.
+        stage: Stage,
+        /// How long it had been there.
+        waited: std::time::Duration,
+    },
+    /// It panicked, with this message.
+    Panicked(String),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled { cause, stage } => write!(f, "the job was cancelled while {stage}, {cause}"),
+            Self::Expired { stage, waited } => write!(f, "the job expired while {stage}, after {waited:?}"),
+            Self::Panicked(message) => write!(f, "the job panicked: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for JobError {}
+
+/// What went wrong with a job that returns a `Result`: the job as such, or what it did. See
+/// [`JobHandle::flatten`](crate::JobHandle::flatten).
+///
+/// # Example
+/// ```
+/// use punctual::{FlatError, Scheduler};
+/// let scheduler = Scheduler::new();
+/// let mut job = scheduler.now().run(|_| "x".parse::<u8>()).unwrap().flatten();
+/// assert!(matches!(job.wait(), Err(FlatError::Failed(_))));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlatError<E> {
+    /// The job did not get to return.
+    Job(JobError),
+    /// The job returned this error.
+    Failed(E),
+}
+
+impl<E: fmt::Display> fmt::Display for FlatError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(error) => error.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for FlatError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Job(error) => Some(error),
+            Self::Failed(error) => Some(error),
+        }
+    }
+}
+
+/// Why a submit was refused.
+///
+/// # Example
+/// ```
+/// use punctual::{Reason, Scheduler};
+/// use std::time::Duration;
+/// let scheduler = Scheduler::new();
+/// scheduler.shutdown(Duration::ZERO);
+/// assert_eq!(scheduler.now().run(|_| ()).unwrap_err().reason(), &Reason::Closed);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The scheduler is shut down, or shutting down.
+    Closed,
+    /// Its deadline is before it could start.
+    Expired,
+    /// A period of zero: a series would run for ever at one instant.
+    ZeroPeriod,
+    /// The cron expression has no run left.
+    NoNextRun,
+    /// No worker thread could be started; this is what the operating system said.
+    NoThread(std::io::ErrorKind),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the scheduler is shut down"),
+            Self::Expired => f.write_str("the job's deadline is before it could start"),
+            Self::ZeroPeriod => f.write_str("a period of 0 s (the least is 1 ns)"),
+            Self::NoNextRun => f.write_str("the cron expression has no run left"),
+            Self::NoThread(kind) => write!(f, "no worker thread could be started: {kind}"),
+        }
+    }
+}
+
+/// A job that was refused, with the reason: small, and `Send + Sync` whatever the job is, so that `?` turns it into any
+/// error type.
+///
+/// # Example
+/// ```
+/// use punctual::{Reason, Scheduler};
+/// use std::time::Duration;
+///
+/// let scheduler = Scheduler::new();
+/// scheduler.shutdown(Duration::ZERO);
+/// let rejected = scheduler.now().run(|_| "precious").unwrap_err();
+/// assert_eq!(rejected.reason(), &Reason::Closed);
+/// let _job = rejected.into_job(); // Nothing is lost: run it elsewhere.
+/// ```
+pub struct Rejected<F>(Box<Refusal<F>>);
+
+struct Refusal<F> {
+    reason: Reason,
+    retry_after: Option<std::time::Duration>,
+    /// A mutex only so that the error is `Sync` even if the job is not.
+    job: std::sync::Mutex<F>,
+}
+
+impl<F> Rejected<F> {
+    pub(crate) fn new(reason: Reason, job: F) -> Self {
+        Self(Box::new(Refusal { reason, retry_after: None, job: std::sync::Mutex::new(job) }))
+    }
+
+    /// The job, to be run elsewhere or later.
+    #[must_use]
+    pub fn into_job(self) -> F {
+        self.0.job.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Why it was refused.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+
+    /// When to try again, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<std::time::Duration> {
+        self.0.retry_after
+    }
+
+    /// The same without the job, which is dropped: for passing the error on.
+    #[must_use]
+    pub fn without_job(self) -> Rejected<()> {
+        let Refusal { reason, retry_after, .. } = *self.0;
+        Rejected(Box::new(Refusal { reason, retry_after, job: std::sync::Mutex::new(()) }))
+    }
+}
+
+impl<F> fmt::Debug for Rejected<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("reason", &self.0.reason).finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Display for Rejected<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rejected: {}", self.0.reason)
+    }
+}
+
+impl<F> std::error::Error for Rejected<F> {}

@@ -581,7 +581,7 @@ impl<T: Send + 'static> Inner<T> {
     fn start_standby(self: &Arc<Self>, parker: Arc<Parker>) {
         let inner = Arc::clone(self);
         self.clock.expect_busy();
-        let started = sync::spawn("punctual-queue", move || inner.keep_time(&parker));
+        let started = sync::spawn("punctual-queue", None, move || inner.keep_time(&parker));
         if started.is_err() {
             self.clock.no_longer_busy();
             let mut state = self.state.lock();

@@ -63,10 +63,18 @@ impl Condvar {
     }
 }
 
-/// Starts a thread of our own.
+/// Starts a thread of our own, with the platform's stack size unless another is given.
 ///
 /// # Errors
 /// What the operating system answered when it has no thread to give.
-pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+pub(crate) fn spawn(
+    name: &str,
+    stack_size: Option<usize>,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let mut builder = thread::Builder::new().name(name.to_owned());
+    if let Some(size) = stack_size {
+        builder = builder.stack_size(size);
+    }
+    builder.spawn(body).map(drop)
 }

@@ -81,6 +81,10 @@ impl Wake {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parkers.is_empty() && self.wakers.is_empty() && self.start_standby.is_none()
+    }
+
     pub(crate) fn merge(&mut self, other: Self) {
         self.parkers.extend(other.parkers);
         self.wakers.extend(other.wakers);

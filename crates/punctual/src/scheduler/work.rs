@@ -1,0 +1,502 @@
+//! The work of a job, with its types erased: what a worker calls, and what a handle waits for.
+//!
+//! All of the user's code is called from here, under no lock, and its panics end here.
+//!
+//! # Invariants
+//! 1. At most one thread has the body out at a time: the record's turn sees to that.
+//! 2. A result is *held* by the run that made it until the scheduler has decided that it counts; only then is it settled.
+//!    A result that lost against a cancel or a deadline is dropped.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use super::ctx::Ctx;
+use super::{JobId, Shared};
+use crate::clock::{Nanos, Parker};
+use crate::error::JobError;
+use crate::slab::SlabKey;
+use crate::sync::Mutex;
+
+/// What every job has, whatever its types.
+pub(crate) struct Head {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Option<Box<str>>,
+    key: OnceLock<SlabKey>,
+    stopped: Latch,
+}
+
+impl Head {
+    pub(crate) fn new(shared: &Arc<Shared>, name: Option<Box<str>>) -> Self {
+        Self { shared: Arc::clone(shared), name, key: OnceLock::new(), stopped: Latch::new() }
+    }
+
+    /// The job's record; set when it is admitted, before anybody else sees it.
+    pub(crate) fn key(&self) -> SlabKey {
+        *self.key.get().expect("a job has its key from admission on")
+    }
+
+    pub(crate) fn admitted_as(&self, key: SlabKey) {
+        let first = self.key.set(key);
+        debug_assert!(first.is_ok(), "a job is admitted once");
+    }
+
+    pub(crate) fn id(&self) -> JobId {
+        JobId(self.key().to_bits())
+    }
+
+    pub(crate) fn stopped(&self) -> &Latch {
+        &self.stopped
+    }
+
+    pub(crate) fn label(&self) -> String {
+        match &self.name {
+            Some(name) => format!("job {} \"{name}\"", self.id()),
+            None => format!("job {}", self.id()),
+        }
+    }
+}
+
+/// How far a worker got with a job.
+pub(crate) enum Step {
+    /// A future that is not ready.
+    Pending,
+    Done(End),
+}
+
+/// How a run ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Succeeded,
+    /// A run of a series returned an error.
+    Failed(String),
+    Panicked(String),
+}
+
+pub(crate) trait Work: Send + Sync {
+    fn head(&self) -> &Head;
+    /// Runs the closure or polls the future.
+    fn step(&self, ctx: &Ctx, waker: &Waker) -> Step;
+    /// Settles what the handle sees: an error, or the result that the last step held.
+    fn settle(&self, error: Option<JobError>);
+    /// Drops what is left of the present run: a future that will not be polled again.
+    fn drop_run(&self);
+    /// Drops the user's code altogether.
+    fn drop_body(&self);
+}
+
+/// A job that has a result for its handle.
+pub(crate) trait Joined<T>: Work {
+    fn cell(&self) -> &Outlet<T>;
+}
+
+/// The user's code, behind one call for closures and futures.
+pub(crate) trait Body: Send {
+    type Out: Send;
+    fn step(&mut self, ctx: &Ctx, waker: &Waker) -> Poll<Self::Out>;
+    /// Forgets a run that is under way.
+    fn reset(&mut self) {}
+}
+
+pub(crate) struct Closure<F>(pub(crate) Option<F>);
+
+impl<F: FnOnce(Ctx) -> T + Send, T: Send> Body for Closure<F> {
+    type Out = T;
+    fn step(&mut self, ctx: &Ctx, _: &Waker) -> Poll<T> {
+        let run = self.0.take().expect("a closure is run once");
+        Poll::Ready(run(ctx.clone()))
+    }
+}
+
+pub(crate) enum Spawned<F, Fut> {
+    Start(Option<F>),
+    Polled(Pin<Box<Fut>>),
+}
+
+impl<F, Fut> Body for Spawned<F, Fut>
+where
+    F: FnOnce(Ctx) -> Fut + Send,
+    Fut: Future + Send,
+    Fut::Output: Send,
+{
+    type Out = Fut::Output;
+    fn step(&mut self, ctx: &Ctx, waker: &Waker) -> Poll<Fut::Output> {
+        if let Self::Start(start) = self {
+            let start = start.take().expect("a future is started once");
+            *self = Self::Polled(Box::pin(start(ctx.clone())));
+        }
+        match self {
+            Self::Polled(future) => future.as_mut().poll(&mut Context::from_waker(waker)),
+            Self::Start(_) => Poll::Pending,
+        }
+    }
+}
+
+/// What a run of a series may return: nothing, or a `Result` whose error counts as a failure.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+/// let scheduler = punctual::Scheduler::new();
+/// scheduler.every(Duration::from_secs(1)).run(|_| ()).unwrap();
+/// scheduler.every(Duration::from_secs(1)).run(|_| std::fs::read("/etc/hostname").map(drop)).unwrap();
+/// ```
+pub trait RunResult: sealed::Sealed {
+    #[doc(hidden)]
+    fn failure(self) -> Option<String>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl<E: std::fmt::Display> Sealed for Result<(), E> {}
+}
+
+impl RunResult for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: std::fmt::Display> RunResult for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| error.to_string())
+    }
+}
+
+pub(crate) struct Repeated<F>(pub(crate) F);
+
+impl<F: FnMut(Ctx) -> R + Send, R: RunResult> Body for Repeated<F> {
+    type Out = Option<String>;
+    fn step(&mut self, ctx: &Ctx, _: &Waker) -> Poll<Option<String>> {
+        Poll::Ready((self.0)(ctx.clone()).failure())
+    }
+}
+
+pub(crate) struct Respawned<F, Fut> {
+    pub(crate) start: F,
+    pub(crate) current: Option<Pin<Box<Fut>>>,
+}
+
+impl<F, Fut> Body for Respawned<F, Fut>
+where
+    F: FnMut(Ctx) -> Fut + Send,
+    Fut: Future + Send,
+    Fut::Output: RunResult,
+{
+    type Out = Option<String>;
+    fn step(&mut self, ctx: &Ctx, waker: &Waker) -> Poll<Option<String>> {
+        let start = &mut self.start;
+        let future = self.current.get_or_insert_with(|| Box::pin(start(ctx.clone())));
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        if polled.is_ready() {
+            self.current = None;
+        }
+        polled.map(RunResult::failure)
+    }
+
+    fn reset(&mut self) {
+        self.current = None;
+    }
+}
+
+/// A job that runs once.
+pub(crate) struct Single<B: Body> {
+    head: Head,
+    body: Mutex<Option<B>>,
+    outlet: Outlet<B::Out>,
+}
+
+impl<B: Body> Single<B> {
+    pub(crate) fn new(head: Head, body: B) -> Self {
+        Self { head, body: Mutex::new(Some(body)), outlet: Outlet::new() }
+    }
+
+    /// The body, for giving a rejected job back.
+    pub(crate) fn into_body(self) -> Option<B> {
+        self.body.lock().take()
+    }
+}
+
+impl<B: Body> Work for Single<B> {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn step(&self, ctx: &Ctx, waker: &Waker) -> Step {
+        // Taken out, so that no lock is held while it runs.
+        let Some(body) = self.body.lock().take() else { return Step::Pending };
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            let mut body = body;
+            match body.step(ctx, waker) {
+                // The body is dropped here, inside: its destructor is part of the job.
+                Poll::Ready(value) => Ok(value),
+                Poll::Pending => Err(body),
+            }
+        }));
+        match stepped {
+            Ok(Ok(value)) => {
+                self.outlet.hold(value);
+                Step::Done(End::Succeeded)
+            }
+            Ok(Err(body)) => {
+                *self.body.lock() = Some(body);
+                Step::Pending
+            }
+            Err(panic) => Step::Done(End::Panicked(message_of(panic))),
+        }
+    }
+
+    fn settle(&self, error: Option<JobError>) {
+        self.outlet.settle(error);
+    }
+
+    fn drop_run(&self) {
+        self.drop_body();
+    }
+
+    fn drop_body(&self) {
+        let body = self.body.lock().take();
+        quietly(|| drop(body));
+    }
+}
+
+impl<B: Body> Joined<B::Out> for Single<B> {
+    fn cell(&self) -> &Outlet<B::Out> {
+        &self.outlet
+    }
+}
+
+/// A job that runs again and again.
+pub(crate) struct Multiple<B> {
+    head: Head,
+    body: Mutex<Option<B>>,
+}
+
+impl<B> Multiple<B> {
+    pub(crate) fn new(head: Head, body: B) -> Self {
+        Self { head, body: Mutex::new(Some(body)) }
+    }
+
+    pub(crate) fn into_body(self) -> Option<B> {
+        self.body.lock().take()
+    }
+}
+
+impl<B: Body<Out = Option<String>>> Work for Multiple<B> {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn step(&self, ctx: &Ctx, waker: &Waker) -> Step {
+        let Some(mut body) = self.body.lock().take() else { return Step::Pending };
+        let stepped = catch_unwind(AssertUnwindSafe(|| body.step(ctx, waker)));
+        let step = match stepped {
+            Ok(Poll::Pending) => Step::Pending,
+            Ok(Poll::Ready(None)) => Step::Done(End::Succeeded),
+            Ok(Poll::Ready(Some(error))) => Step::Done(End::Failed(error)),
+            Err(panic) => {
+                quietly(|| body.reset());
+                Step::Done(End::Panicked(message_of(panic)))
+            }
+        };
+        *self.body.lock() = Some(body);
+        step
+    }
+
+    fn settle(&self, _: Option<JobError>) {}
+
+    fn drop_run(&self) {
+        let body = self.body.lock().take();
+        if let Some(mut body) = body {
+            quietly(|| body.reset());
+            *self.body.lock() = Some(body);
+        }
+    }
+
+    fn drop_body(&self) {
+        let body = self.body.lock().take();
+        quietly(|| drop(body));
+    }
+}
+
+/// Runs code of the user's that nobody waits for; its panic has been reported by the panic hook and ends here.
+pub(crate) fn quietly(code: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
+        message_of(panic);
+    }
+}
+
+/// The text of a panic. The payload is dropped here, and may panic again.
+fn message_of(panic: Box<dyn Any + Send>) -> String {
+    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic without a message".to_owned(),
+    };
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // A payload whose destructor panics with another such payload could go on for ever.
+        std::mem::forget(again);
+    }
+    message
+}
+
+/// Somebody who waits for one event, in a thread or in a task.
+pub(crate) enum Listener {
+    Thread(Arc<Parker>),
+    Task(Waker),
+}
+
+impl Listener {
+    pub(crate) fn wake(self) {
+        match self {
+            Self::Thread(parker) => parker.unpark(),
+            Self::Task(waker) => quietly(|| waker.wake()),
+        }
+    }
+}
+
+/// Where a result passes from the worker to the handle.
+pub(crate) struct Outlet<T> {
+    state: Mutex<OutletState<T>>,
+}
+
+struct OutletState<T> {
+    value: Value<T>,
+    listener: Option<Listener>,
+}
+
+enum Value<T> {
+    Empty,
+    Held(T),
+    Settled(Result<T, JobError>),
+    Taken,
+}
+
+impl<T> Outlet<T> {
+    fn new() -> Self {
+        Self { state: Mutex::new(OutletState { value: Value::Empty, listener: None }) }
+    }
+
+    fn hold(&self, value: T) {
+        let mut state = self.state.lock();
+        if matches!(state.value, Value::Empty) {
+            state.value = Value::Held(value);
+            return;
+        }
+        drop(state);
+        quietly(|| drop(value));
+    }
+
+    fn settle(&self, error: Option<JobError>) {
+        let mut state = self.state.lock();
+        let old = std::mem::replace(&mut state.value, Value::Empty);
+        let (new, late) = match (old, error) {
+            (Value::Held(value), None) => (Value::Settled(Ok(value)), None),
+            (Value::Held(value), Some(error)) => (Value::Settled(Err(error)), Some(value)),
+            (Value::Empty, Some(error)) => (Value::Settled(Err(error)), None),
+            (settled, _) => (settled, None),
+        };
+        state.value = new;
+        let listener = state.listener.take();
+        drop(state);
+        if let Some(listener) = listener {
+            listener.wake();
+        }
+        quietly(|| drop(late));
+    }
+
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.state.lock().value, Value::Settled(_) | Value::Taken)
+    }
+
+    /// Takes the result, or leaves somebody to be woken for it.
+    ///
+    /// # Panics
+    /// If it was taken before.
+    pub(crate) fn take_or_listen(&self, listener: Listener) -> Option<Result<T, JobError>> {
+        let mut state = self.state.lock();
+        let (taken, old) = match std::mem::replace(&mut state.value, Value::Taken) {
+            Value::Settled(result) => (Some(result), state.listener.take()),
+            Value::Taken => {
+                drop(state);
+                panic!("the result of a job is taken once");
+            }
+            waiting => {
+                state.value = waiting;
+                (None, state.listener.replace(listener))
+            }
+        };
+        drop(state);
+        drop(old);
+        taken
+    }
+}
+
+/// An event that happens once and can be waited for by many.
+pub(crate) struct Latch {
+    state: Mutex<LatchState>,
+}
+
+struct LatchState {
+    open: bool,
+    listeners: Vec<(u64, Listener)>,
+    next: u64,
+}
+
+impl Latch {
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(LatchState { open: false, listeners: Vec::new(), next: 0 }) }
+    }
+
+    pub(crate) fn open(&self) {
+        let mut state = self.state.lock();
+        state.open = true;
+        let listeners = std::mem::take(&mut state.listeners);
+        drop(state);
+        listeners.into_iter().for_each(|(_, listener)| listener.wake());
+    }
+
+    /// True if open; else somebody is woken when it is. `id` names a listener that listens on.
+    pub(crate) fn is_open_or_listen(&self, id: &mut Option<u64>, listener: Listener) -> bool {
+        let mut state = self.state.lock();
+        if state.open {
+            return true;
+        }
+        let number = id.unwrap_or(state.next);
+        let old =
+            state.listeners.iter().position(|(other, _)| *other == number).map(|at| state.listeners.swap_remove(at));
+        state.next = state.next.max(number + 1);
+        state.listeners.push((number, listener));
+        *id = Some(number);
+        drop(state);
+        drop(old);
+        false
+    }
+
+    pub(crate) fn forget(&self, id: u64) {
+        let mut state = self.state.lock();
+        let old = state.listeners.iter().position(|(other, _)| *other == id).map(|at| state.listeners.swap_remove(at));
+        drop(state);
+        drop(old);
+    }
+
+    /// Blocks until open, or until `give_up`. Says whether it is open.
+    pub(crate) fn wait(&self, shared: &Shared, give_up: Nanos) -> bool {
+        let _presence = shared.clock.presence();
+        let parker = Parker::of_this_thread();
+        let mut id = None;
+        loop {
+            if self.is_open_or_listen(&mut id, Listener::Thread(Arc::clone(&parker))) {
+                return true;
+            }
+            if shared.clock.nanos() >= give_up {
+                id.into_iter().for_each(|id| self.forget(id));
+                return false;
+            }
+            parker.park(&shared.clock, give_up);
+        }
+    }
+}
