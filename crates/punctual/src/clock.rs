@@ -122,6 +122,11 @@ impl Clock {
         }
     }
 
+    /// Whether sleepers are woken when the wall clock is set. The system's has no such notification that is portable.
+    pub(crate) fn tells_of_steps(&self) -> bool {
+        matches!(self.source, Source::Virtual(_))
+    }
+
     /// Now, as the rest of the crate counts it.
     #[allow(clippy::disallowed_methods, reason = "the clock is where time is read")]
     pub(crate) fn nanos(&self) -> Nanos {

@@ -433,6 +433,8 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// assert_eq!(queue.take(), Some("in a millisecond"));
     /// ```
     pub fn push(&self, item: T, due: impl Into<Due>) -> Result<Key, PushError<T>> {
+        // Before the lock is taken: a conversion may be the user's code.
+        let due = due.into();
         let inner = self.inner();
         let mut state = inner.state.lock();
         if state.closed {
@@ -442,7 +444,7 @@ impl<T: Send + 'static> DelayQueue<T> {
             return Err(PushError::Full(item));
         }
         let now = state.now(&inner.clock);
-        let due = due.into().resolve(&inner.clock, now);
+        let due = due.resolve(&inner.clock, now);
         let key = state.wheel.push(due, now, item);
         let wake = state.cover_new(due, now);
         drop(state);
@@ -462,10 +464,11 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// assert!(!queue.reschedule(key, Duration::ZERO));
     /// ```
     pub fn reschedule(&self, key: Key, due: impl Into<Due>) -> bool {
+        let due = due.into();
         let inner = self.inner();
         let mut state = inner.state.lock();
         let now = state.now(&inner.clock);
-        let due = due.into().resolve(&inner.clock, now);
+        let due = due.resolve(&inner.clock, now);
         if !state.wheel.reschedule(key.0, due, now) {
             return false;
         }
@@ -560,7 +563,11 @@ impl<T: Send + 'static> Inner<T> {
             let parker = parker.get_or_insert_with(Parker::of_this_thread);
             let head = state.wheel.next_wake();
             let State { wheel, waiters, .. } = &mut *state;
-            let (id, until, wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
+            let (id, until, mut wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
+            if !waiters.has_leader() {
+                // It gives up before the earliest entry and no other sleeper is armed for it: async consumers need somebody.
+                wake.merge(state.cover(now));
+            }
             drop(state);
             self.give(wake);
             parker.park(&self.clock, until.min(give_up));

@@ -83,12 +83,13 @@ pub(crate) struct Shared {
 /// The user's code that goes with the scheduler rather than with a job.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    on_event: Option<Box<dyn Fn(&Event) + Send + Sync>>,
+    on_event: Option<Listener>,
     pub(crate) enter: Option<Enter>,
     pub(crate) futures_on: Option<Spawner>,
     pub(crate) stack_size: Option<usize>,
 }
 
+type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 type Enter = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type Spawner = Box<dyn Fn(BoxFuture) + Send + Sync>;
 

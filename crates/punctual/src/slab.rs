@@ -105,10 +105,6 @@ impl<T> Slab<T> {
         self.chunks[key.index as usize / CHUNK][key.index as usize % CHUNK].mark = mark;
     }
 
-    pub(crate) fn mark(&self, key: SlabKey) -> u32 {
-        self.slot(key.index).map_or(0, |slot| slot.mark)
-    }
-
     pub(crate) fn key_at(&self, index: u32) -> Option<SlabKey> {
         let slot = self.slot(index)?;
         slot.value.as_ref().map(|_| SlabKey { index, generation: slot.generation })

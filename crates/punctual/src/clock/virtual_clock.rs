@@ -19,10 +19,15 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{Clock, NEVER, Nanos, Parker, Source, duration_to_nanos};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread_local};
 
-thread_local! {
+#[allow(clippy::missing_const_for_thread_local, reason = "the model checkers' macro knows no const")]
+mod counted {
+    use super::{Cell, thread_local};
+    thread_local! {
     /// The address of the virtual clock that counts this thread as busy; 0 for none.
-    static COUNTED_ON: Cell<usize> = Cell::new(0);
+    pub(super) static COUNTED_ON: Cell<usize> = Cell::new(0);
+    }
 }
+use counted::COUNTED_ON;
 
 // Through `with`, because the model checkers' keys know no other way.
 fn counted_on() -> usize {
@@ -214,23 +219,26 @@ fn shift(from: SystemTime, nanos: i128) -> SystemTime {
 /// The calling thread is counted as busy on a virtual clock from its first wake-up until this is dropped.
 pub(crate) struct Presence<'a> {
     time: Option<&'a Virtual>,
+    /// The clock that counted the thread before: a job on one clock may wait on another.
+    before: usize,
 }
 
 impl<'a> Presence<'a> {
     pub(super) fn absent() -> Self {
-        Self { time: None }
+        Self { time: None, before: 0 }
     }
 
     /// A thread that comes and goes, such as a caller of `take`. Not counted until it has slept.
     pub(super) fn new(time: &'a Virtual) -> Self {
         // Inside a job the thread is counted already, and stays so when this wait is over.
-        let counted_outside = counted_on() == time.address();
-        Self { time: (!counted_outside).then_some(time) }
+        let before = counted_on();
+        Self { time: (before != time.address()).then_some(time), before }
     }
 
     pub(super) fn adopt(time: &'a Virtual) -> Self {
+        let before = counted_on();
         set_counted_on(time.address());
-        Self { time: Some(time) }
+        Self { time: Some(time), before }
     }
 }
 
@@ -239,7 +247,7 @@ impl Drop for Presence<'_> {
         if let Some(time) = self.time
             && counted_on() == time.address()
         {
-            set_counted_on(0);
+            set_counted_on(self.before);
             time.fell_quiet();
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Inner;
-use super::waiters::WaiterId;
+use super::waiters::{WaiterId, quietly};
 
 /// The future of [`DelayQueue::take_async`](crate::DelayQueue::take_async): resolves to the earliest entry once it is due, or to
 /// `None` once the queue is closed and nothing is left.
@@ -48,16 +48,16 @@ impl<T: Send + 'static> Future for TakeAsync<'_, T> {
             let old = self.id.take().and_then(|id| state.waiters.leave_async(id));
             let wake = state.cover(now);
             drop(state);
-            drop(old);
             inner.give(wake);
+            quietly(|| drop(old));
             return Poll::Ready(taken);
         }
         let (id, old) = state.waiters.wait_async(self.id, waker);
         self.id = Some(id);
         let wake = state.cover(now);
         drop(state);
-        drop(old);
         inner.give(wake);
+        quietly(|| drop(old));
         Poll::Pending
     }
 }
@@ -71,8 +71,8 @@ impl<T: Send + 'static> Drop for TakeAsync<'_, T> {
         // It may have been told of an entry that it now never takes: somebody else must know.
         let wake = state.cover(now);
         drop(state);
-        drop(old);
         self.inner.give(wake);
+        quietly(|| drop(old));
     }
 }
 

@@ -77,7 +77,7 @@ impl Wake {
     pub(crate) fn give(self) {
         self.parkers.iter().for_each(|parker| parker.unpark());
         for waker in self.wakers {
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            quietly(|| waker.wake());
         }
     }
 
@@ -93,6 +93,16 @@ impl Wake {
 
     fn thread(parker: &Arc<Parker>) -> Self {
         Self { parkers: vec![Arc::clone(parker)], ..Self::default() }
+    }
+}
+
+/// Runs code of the user's whose panic is none of our business. What it throws has a destructor, which may throw again:
+/// that is leaked rather than dropped.
+pub(super) fn quietly(body: impl FnOnce()) {
+    if let Err(thrown) = catch_unwind(AssertUnwindSafe(body))
+        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown)))
+    {
+        std::mem::forget(again);
     }
 }
 

@@ -154,10 +154,6 @@ impl<T> Wheel<T> {
         true
     }
 
-    pub(crate) fn due_of(&self, key: SlabKey) -> Option<Nanos> {
-        self.entries.get(key).map(|entry| entry.due)
-    }
-
     /// When to look again: at most the earliest due, and usually exactly it. [`NEVER`] when empty. O(1).
     pub(crate) fn next_wake(&mut self) -> Nanos {
         self.drop_dead_heads();

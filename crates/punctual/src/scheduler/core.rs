@@ -340,6 +340,9 @@ impl Core {
     fn watch_wall(&mut self, clock: &Clock) {
         if self.gauges.by_wall > 0 && self.wall_origin.is_none() {
             self.wall_origin = Some(origin_of(clock.wall(), self.latest));
+            if clock.tells_of_steps() {
+                return;
+            }
             self.alarms.push(self.latest.saturating_add(WALL_CHECK), self.latest, Alarm::Wall);
         }
     }
@@ -685,10 +688,6 @@ impl Core {
 
     pub(crate) fn rouse_all(&mut self, after: &mut After) {
         after.wake.merge(self.waiters.rouse_all());
-    }
-
-    pub(crate) fn has_turns(&self) -> bool {
-        !self.ready.is_empty()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::clock::{NEVER, Nanos, duration_to_nanos};
+use crate::clock::{Clock, NEVER, Nanos, duration_to_nanos};
 use crate::cron::Cron;
 
 /// Past ticks of a cron are counted one by one, up to this many.
@@ -281,6 +281,23 @@ impl Series {
             (Repeat::Cron(cron), Tick::Wall(tick)) => cron.next_after(tick).map_or(Tick::Mono(NEVER), Tick::Wall),
             (_, tick) => tick,
         };
+    }
+}
+
+impl Cron {
+    /// The next `n` runs from now on, for a preview. (Here and not with the rest of `Cron`, which reads no clock.)
+    ///
+    /// # Example
+    /// ```
+    /// let nine = punctual::Cron::parse("0 9 * * MON-FRI").unwrap().in_zone("Europe/Paris").unwrap();
+    /// for run in nine.next_runs(5) {
+    ///     println!("{run}");
+    /// }
+    /// # assert_eq!(nine.next_runs(5).len(), 5);
+    /// ```
+    #[must_use]
+    pub fn next_runs(&self, n: usize) -> Vec<jiff::Zoned> {
+        self.next_runs_after(Clock::system().wall(), n)
     }
 }
 

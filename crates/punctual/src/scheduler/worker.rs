@@ -18,14 +18,19 @@ use crate::clock::Parker;
 use crate::slab::SlabKey;
 use crate::sync::{self, thread_local};
 
-thread_local! {
+#[allow(clippy::missing_const_for_thread_local, reason = "the model checkers' macro knows no const")]
+mod current {
+    use super::{Cell, SlabKey, thread_local};
+    thread_local! {
     /// The job this thread is running: the scheduler's address and the job's key.
-    static CURRENT: Cell<Option<(usize, SlabKey)>> = Cell::new(None);
+    pub(super) static CURRENT: Cell<Option<(usize, SlabKey)>> = Cell::new(None);
+    }
 }
+use current::CURRENT;
 
 /// The job of this scheduler that the calling thread is running.
 pub(crate) fn current_job(shared: &Arc<Shared>) -> Option<SlabKey> {
-    CURRENT.get().and_then(|(scheduler, key)| (scheduler == Arc::as_ptr(shared).addr()).then_some(key))
+    CURRENT.with(Cell::get).and_then(|(scheduler, key)| (scheduler == Arc::as_ptr(shared).addr()).then_some(key))
 }
 
 /// Starts the watch and the first worker.
@@ -140,7 +145,7 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
 fn run(shared: &Arc<Shared>, picked: Picked) -> Option<(SlabKey, Handled)> {
     let Picked { key, run, first, future, drop_only } = picked;
     let _running = shared.clock.running(|| run.work.head().label());
-    let outside = CURRENT.replace(Some((Arc::as_ptr(shared).addr(), key)));
+    let outside = CURRENT.with(|current| current.replace(Some((Arc::as_ptr(shared).addr(), key))));
     let handled = if drop_only {
         run.work.drop_run();
         Some(Handled::Dropped)
@@ -155,7 +160,7 @@ fn run(shared: &Arc<Shared>, picked: Picked) -> Option<(SlabKey, Handled)> {
             Step::Done(end) => Handled::Ended(end),
         })
     };
-    CURRENT.set(outside);
+    CURRENT.with(|current| current.set(outside));
     quietly(|| drop(run));
     handled.map(|handled| (key, handled))
 }
