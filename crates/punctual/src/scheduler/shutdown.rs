@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::Shared;
 use super::after::After;
 use super::core::{Core, Disposal};
-use super::job::Outcome;
+use super::job::{Outcome, Record};
 use super::work::Listener;
 use super::worker;
 use crate::clock::{Clock, NEVER, duration_to_nanos};
@@ -90,18 +90,13 @@ impl Core {
         }
         while self.fire(clock, after) {}
         let now = self.now(clock);
-        let ended_before = self.finished.total();
-        self.phase = Phase::Closing(Closing { ended_before, ..Closing::default() });
-        let waiting: Vec<_> =
-            self.jobs.iter().filter(|(_, record)| record.stage() == Stage::Scheduled).map(|(key, _)| key).collect();
-        let never_started = waiting.len();
-        for key in waiting {
+        let scheduled = |(key, record): (SlabKey, &Record)| (record.stage() == Stage::Scheduled).then_some(key);
+        let waiting: Vec<_> = self.jobs.iter().filter_map(scheduled).collect();
+        for &key in &waiting {
             self.cancel(key, Cause::Shutdown, Disposal::Elsewhere, after);
         }
-        if let Phase::Closing(closing) = &mut self.phase {
-            closing.never_started = never_started;
-            closing.ended_before += never_started as u64;
-        }
+        let (never_started, ended_before) = (waiting.len(), self.finished.total());
+        self.phase = Phase::Closing(Closing { ended_before, never_started, inside: Vec::new() });
         self.arm_grace(now.saturating_add(duration_to_nanos(grace)));
         self.end_if_drained(after);
         self.rouse_for_turns(after);
