@@ -83,10 +83,10 @@ struct State<T> {
 /// let _at: Due = punctual::Clock::system().now().into();
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due(pub(crate) DueKind);
+pub struct Due(DueKind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DueKind {
+enum DueKind {
     After(Duration),
     At(Instant),
 }
@@ -106,9 +106,14 @@ impl From<Instant> for Due {
 impl Due {
     /// The instant meant, never before `now`. What cannot be represented is never.
     pub(crate) fn resolve(self, clock: &Clock, now: Nanos) -> Nanos {
+        self.instant(clock, now).max(now)
+    }
+
+    /// The instant meant, which may have passed.
+    pub(crate) fn instant(self, clock: &Clock, now: Nanos) -> Nanos {
         match self.0 {
             DueKind::After(delay) => now.saturating_add(duration_to_nanos(delay)),
-            DueKind::At(instant) => clock.to_nanos(instant).max(now),
+            DueKind::At(instant) => clock.to_nanos(instant),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::core::Handled;
 use super::ctx::{Cancelled, Ctx, Run};
 use super::job::Outcome;
 use super::work::Step;
+use super::worker::Inside;
 use crate::error::{Cause, JobError, Stage};
 
 pub(crate) struct AwayFuture {
@@ -55,6 +56,7 @@ impl Future for AwayFuture {
         if this.done {
             return Poll::Ready(());
         }
+        let _inside = Inside::enter(this.run.shared(), this.run.work.head().key());
         if Pin::new(&mut this.cancelled).poll(cx).is_ready() {
             this.run.work.drop_run();
             this.finish(Handled::Dropped);

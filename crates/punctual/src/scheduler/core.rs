@@ -558,7 +558,10 @@ impl Core {
                 self.missed += missed;
                 self.repeat(key, tick, now, clock);
             }
-            _ => self.remove(key, after),
+            _ => {
+                let error = JobError::Expired { stage: Stage::Ready, waited: Duration::ZERO };
+                self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after);
+            }
         }
     }
 

@@ -95,14 +95,21 @@ impl Run {
         (wakers, std::mem::take(&mut interest.children))
     }
 
-    /// Remembers a child. False if this run has been cancelled already, and so the child is to be.
-    pub(crate) fn adopt(&self, child: SlabKey) -> bool {
+    /// Remembers a child. Returns those to be cancelled, because this run was.
+    pub(crate) fn adopt(&self, shared: &Shared, child: SlabKey) -> Vec<SlabKey> {
         let mut interest = self.interest.lock();
-        let wanted = interest.why.is_none();
-        if wanted {
-            interest.children.push(child);
+        interest.children.push(child);
+        // A job that lives long may have many children, one after the other: those that are over are forgotten.
+        if interest.children.len() >= 64 && interest.children.len().is_power_of_two() {
+            let children = std::mem::take(&mut interest.children);
+            drop(interest);
+            let core = shared.core.lock();
+            let live: Vec<_> = children.into_iter().filter(|&child| core.jobs.get(child).is_some()).collect();
+            drop(core);
+            interest = self.interest.lock();
+            interest.children.extend(live);
         }
-        wanted
+        if interest.why.is_some() { std::mem::take(&mut interest.children) } else { Vec::new() }
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

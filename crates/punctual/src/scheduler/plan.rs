@@ -100,10 +100,7 @@ struct Terms {
 
 impl Terms {
     fn deadline(&self, clock: &Clock, now: Nanos) -> Nanos {
-        let own = self.deadline.map_or(NEVER, |deadline| match deadline.resolve(clock, 0) {
-            instant if matches!(deadline.0, crate::queue::DueKind::At(_)) => instant,
-            delay => now.saturating_add(delay),
-        });
+        let own = self.deadline.map_or(NEVER, |deadline| deadline.instant(clock, now));
         own.min(self.parent.as_ref().map_or(NEVER, |parent| parent.deadline))
     }
 }
@@ -258,8 +255,9 @@ fn admit(
     after.run(shared);
     match admitted {
         Ok(key) => {
-            if terms.parent.as_ref().is_some_and(|parent| !parent.adopt(key)) {
-                shared.cancel(key, Cause::Parent);
+            let unwanted = terms.parent.as_ref().map(|parent| parent.adopt(shared, key));
+            for child in unwanted.unwrap_or_default() {
+                shared.cancel(child, Cause::Parent);
             }
             Ok(())
         }

@@ -260,6 +260,7 @@ impl<B: Body> Work for Single<B> {
     fn drop_body(&self) {
         let body = self.body.lock().take();
         quietly(|| drop(body));
+        self.outlet.drop_late();
     }
 }
 
@@ -365,6 +366,8 @@ pub(crate) struct Outlet<T> {
 
 struct OutletState<T> {
     value: Value<T>,
+    /// A result that lost against a cancel or a deadline: dropped by the worker that made it.
+    late: Option<T>,
     listener: Option<Listener>,
 }
 
@@ -377,7 +380,7 @@ enum Value<T> {
 
 impl<T> Outlet<T> {
     fn new() -> Self {
-        Self { state: Mutex::new(OutletState { value: Value::Empty, listener: None }) }
+        Self { state: Mutex::new(OutletState { value: Value::Empty, late: None, listener: None }) }
     }
 
     fn hold(&self, value: T) {
@@ -393,18 +396,24 @@ impl<T> Outlet<T> {
     fn settle(&self, error: Option<JobError>) {
         let mut state = self.state.lock();
         let old = std::mem::replace(&mut state.value, Value::Empty);
-        let (new, late) = match (old, error) {
-            (Value::Held(value), None) => (Value::Settled(Ok(value)), None),
-            (Value::Held(value), Some(error)) => (Value::Settled(Err(error)), Some(value)),
-            (Value::Empty, Some(error)) => (Value::Settled(Err(error)), None),
-            (settled, _) => (settled, None),
+        state.value = match (old, error) {
+            (Value::Held(value), None) => Value::Settled(Ok(value)),
+            (Value::Held(value), Some(error)) => {
+                state.late = Some(value);
+                Value::Settled(Err(error))
+            }
+            (Value::Empty, Some(error)) => Value::Settled(Err(error)),
+            (settled, _) => settled,
         };
-        state.value = new;
         let listener = state.listener.take();
         drop(state);
         if let Some(listener) = listener {
             listener.wake();
         }
+    }
+
+    fn drop_late(&self) {
+        let late = self.state.lock().late.take();
         quietly(|| drop(late));
     }
 

@@ -33,6 +33,24 @@ pub(crate) fn current_job(shared: &Arc<Shared>) -> Option<SlabKey> {
     CURRENT.with(Cell::get).and_then(|(scheduler, key)| (scheduler == Arc::as_ptr(shared).addr()).then_some(key))
 }
 
+/// The calling thread runs a job until this is dropped.
+pub(crate) struct Inside {
+    outside: Option<(usize, SlabKey)>,
+}
+
+impl Inside {
+    pub(crate) fn enter(shared: &Arc<Shared>, key: SlabKey) -> Self {
+        let job = Some((Arc::as_ptr(shared).addr(), key));
+        Self { outside: CURRENT.with(|current| current.replace(job)) }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        CURRENT.with(|current| current.set(self.outside));
+    }
+}
+
 /// Starts the watch and the first worker.
 ///
 /// # Errors
@@ -145,7 +163,7 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
 fn run(shared: &Arc<Shared>, picked: Picked) -> Option<(SlabKey, Handled)> {
     let Picked { key, run, first, future, drop_only } = picked;
     let _running = shared.clock.running(|| run.work.head().label());
-    let outside = CURRENT.with(|current| current.replace(Some((Arc::as_ptr(shared).addr(), key))));
+    let inside = Inside::enter(shared, key);
     let handled = if drop_only {
         run.work.drop_run();
         Some(Handled::Dropped)
@@ -160,7 +178,7 @@ fn run(shared: &Arc<Shared>, picked: Picked) -> Option<(SlabKey, Handled)> {
             Step::Done(end) => Handled::Ended(end),
         })
     };
-    CURRENT.with(|current| current.set(outside));
+    drop(inside);
     quietly(|| drop(run));
     handled.map(|handled| (key, handled))
 }
