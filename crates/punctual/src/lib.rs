@@ -54,6 +54,8 @@ mod clock;
 mod cron;
 mod error;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod queue;
 mod scheduler;
 mod slab;

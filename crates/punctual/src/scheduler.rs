@@ -20,6 +20,9 @@ mod shutdown;
 mod work;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::pin::Pin;

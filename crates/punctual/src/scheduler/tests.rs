@@ -1,0 +1,142 @@
+//! The races of a job under model checkers. Each body runs plainly, under loom and under shuttle: see `model.rs`.
+//!
+//! A scheduler under loom has two threads of its own (watch and worker) besides the model's; loom has room for five.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::clock::VirtualClock;
+use crate::error::{JobError, Reason};
+use crate::model::model;
+use crate::sync::thread;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A scheduler with one worker, its clock, and a count of the jobs that ran.
+struct Rig {
+    clock: VirtualClock,
+    scheduler: Scheduler,
+    ran: Arc<AtomicUsize>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock = VirtualClock::new();
+        let scheduler = Scheduler::builder().workers(1).clock(&clock).build().unwrap();
+        Self { clock, scheduler, ran: Arc::default() }
+    }
+
+    fn job(&self) -> impl FnOnce(Ctx) + Send + 'static + use<> {
+        let ran = Arc::clone(&self.ran);
+        move |_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn ran(&self) -> usize {
+        self.ran.load(Ordering::Relaxed)
+    }
+
+    /// Time passes on another thread.
+    fn advance_elsewhere(&self) -> thread::JoinHandle<()> {
+        let clock = self.clock.clone();
+        thread::spawn(move || clock.advance(MS).unwrap())
+    }
+
+    /// When all is quiet, every gauge is at zero and so many jobs have ended.
+    fn assert_quiet(&self, ended: u64) {
+        self.clock.settle().unwrap();
+        let snapshot = self.scheduler.snapshot();
+        assert_eq!((snapshot.scheduled, snapshot.ready, snapshot.running, snapshot.zombies), (0, 0, 0, 0));
+        assert_eq!(snapshot.finished.total(), ended);
+    }
+}
+
+/// C7, C14, C29: 4 threads. Either the cancel prevents the start, or the job runs once.
+#[test]
+fn loom_cancel_against_fire() {
+    model(|| {
+        let rig = Rig::new();
+        let mut job = rig.scheduler.after(MS).run(rig.job()).unwrap();
+        let advance = rig.advance_elsewhere();
+        let answer = job.cancel();
+        advance.join().unwrap();
+        job.stopped().wait();
+        assert_eq!(rig.ran(), usize::from(answer != Cancel::Prevented));
+        assert_eq!(job.wait().is_ok(), answer == Cancel::TooLate);
+        rig.assert_quiet(1);
+    });
+}
+
+/// C15: 4 threads. A dropped handle withdraws the job, or the job runs once; nothing is left behind.
+#[test]
+fn loom_handle_drop_against_start() {
+    model(|| {
+        let rig = Rig::new();
+        let job = rig.scheduler.after(MS).run(rig.job()).unwrap();
+        let advance = rig.advance_elsewhere();
+        drop(job);
+        advance.join().unwrap();
+        rig.assert_quiet(1);
+        let finished = rig.scheduler.snapshot().finished;
+        assert!(finished.cancelled == 1 || rig.ran() == 1);
+    });
+}
+
+/// C30: 4 threads. The deadline and the end of the run compete; exactly one decides.
+#[test]
+fn loom_deadline_against_finish() {
+    model(|| {
+        let rig = Rig::new();
+        let mut job = rig.scheduler.now().deadline(MS).run(rig.job()).unwrap();
+        let advance = rig.advance_elsewhere();
+        let result = job.wait();
+        advance.join().unwrap();
+        job.stopped().wait();
+        assert!(matches!(result, Ok(()) | Err(JobError::Expired { .. })));
+        assert_eq!(result.is_ok(), rig.scheduler.snapshot().finished.succeeded == 1);
+        rig.assert_quiet(1);
+    });
+}
+
+/// C19, C25: 4 threads. A submit that races a shutdown is admitted and accounted for, or the job is given back.
+#[test]
+fn loom_submit_against_shutdown() {
+    model(|| {
+        let rig = Rig::new();
+        let first = rig.scheduler.now().run(rig.job()).unwrap();
+        let scheduler = rig.scheduler.clone();
+        let closer = thread::spawn(move || scheduler.shutdown(Duration::MAX));
+        match rig.scheduler.now().run(rig.job()) {
+            Ok(mut second) => assert_eq!(second.wait(), Ok(())),
+            Err(rejected) => assert_eq!(rejected.reason(), &Reason::Closed),
+        }
+        let report = closer.join().unwrap();
+        assert_eq!((report.cancelled, report.never_started, report.still_running), (0, 0, 0));
+        drop(first);
+        assert_eq!(rig.scheduler.snapshot().running, 0);
+    });
+}
+
+/// C3, C20: 4 threads. The only worker is away with a job that ends when the next one's deadline has passed.
+#[test]
+fn loom_watch_keeps_deadlines_while_the_worker_is_away() {
+    model(|| {
+        let rig = Rig::new();
+        let mut queued = None;
+        let blocker = rig.scheduler.now().run(|ctx| {
+            // A wait inside the library: the clock may go on.
+            ctx.after(Duration::MAX).run(|_| ()).unwrap().wait_timeout(2 * MS)
+        });
+        rig.clock.settle().unwrap();
+        queued.replace(rig.scheduler.now().deadline(MS).run(rig.job()).unwrap());
+        rig.clock.advance(MS).unwrap();
+        let mut queued = queued.unwrap();
+        assert!(matches!(queued.wait(), Err(JobError::Expired { .. })));
+        assert_eq!(rig.ran(), 0);
+        rig.clock.advance(MS).unwrap();
+        assert_eq!(blocker.unwrap().wait(), Ok(None));
+    });
+}
