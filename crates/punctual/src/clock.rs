@@ -188,7 +188,7 @@ impl Clock {
     }
 
     /// Names what the calling thread is busy with, for the error of a stalled virtual clock.
-    pub(crate) fn running(&self, name: impl FnOnce() -> String) -> Option<Running<'_>> {
+    pub(crate) fn running(&self, name: impl FnOnce() -> String) -> Option<Running> {
         match &self.source {
             Source::Real(_) => None,
             Source::Virtual(time) => Some(time.running(name())),

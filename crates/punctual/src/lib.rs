@@ -56,6 +56,7 @@ mod error;
 mod metrics;
 #[cfg(test)]
 mod model;
+mod panics;
 mod queue;
 mod scheduler;
 mod slab;

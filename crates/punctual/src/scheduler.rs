@@ -4,7 +4,7 @@
 //! wanted and runs it, `core` finishes it, and its `handle` resolves. Decisions are made under one lock in `core`; whatever
 //! may call the user's code or the kernel is collected in `after` and done when the lock is free.
 //!
-//! Lock order: the core's lock is never held together with another, but for the clock's.
+//! Lock order: `starting`, then the core's lock, then the clock's. No other lock is held together with these.
 
 mod after;
 mod away;
@@ -32,11 +32,12 @@ use std::time::Duration;
 use self::after::After;
 use self::core::{Core, Disposal};
 use self::shutdown::Ending;
-use self::work::{Latch, quietly};
+use self::work::Latch;
 use crate::clock::Clock;
 use crate::cron::Cron;
 use crate::error::Cause;
 use crate::metrics::Snapshot;
+use crate::panics::quietly;
 use crate::slab::SlabKey;
 use crate::sync::Mutex;
 
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) core: Mutex<Core>,
     pub(crate) hooks: Hooks,
+    /// Held while the first threads are started.
+    pub(crate) starting: Mutex<()>,
     /// Opens when the report of the shutdown is ready.
     pub(crate) closed: Latch,
 }
@@ -300,8 +303,11 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let mut after = After::default();
         let mut core = self.shared.core.lock();
-        core.begin_shutdown(Duration::ZERO, &self.shared.clock, &mut after);
-        core.end_shutdown(&mut after);
+        // A shutdown that is under way keeps its grace.
+        if !core.phase.is_closing() {
+            core.begin_shutdown(Duration::ZERO, &self.shared.clock, &mut after);
+            core.end_shutdown(&mut after);
+        }
         drop(core);
         after.run(&self.shared);
     }
@@ -425,6 +431,7 @@ impl Builder {
             clock: self.clock.unwrap_or_default(),
             core: Mutex::new(Core::new(workers, listened_to)),
             hooks: self.hooks,
+            starting: Mutex::new(()),
             closed: Latch::new(),
         };
         Scheduler { owner: Arc::new(Owner { shared: Arc::new(shared) }) }

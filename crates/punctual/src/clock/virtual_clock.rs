@@ -147,12 +147,13 @@ impl Virtual {
         }
     }
 
-    pub(super) fn running(&self, name: String) -> Running<'_> {
+    pub(super) fn running(self: &Arc<Self>, name: String) -> Running {
         let mut state = self.state.lock();
         let id = state.next_running;
         state.next_running += 1;
         state.running.insert(id, name);
-        Running { time: self, id }
+        drop(state);
+        Running { time: Arc::clone(self), id }
     }
 
     /// Waits until nobody is busy.
@@ -171,13 +172,18 @@ impl Virtual {
         Ok(state)
     }
 
+    /// A job that moves the clock would wait for itself.
+    fn refuse_inside(&self) -> Result<(), Stalled> {
+        if counted_on() != self.address() {
+            return Ok(());
+        }
+        let busy = self.state.lock().running.values().cloned().collect();
+        Err(Stalled { patience: Duration::ZERO, busy })
+    }
+
     /// Steps from due instant to due instant up to `target`, waiting for quiet in between.
     fn advance_to(&self, target: Nanos) -> Result<(), Stalled> {
-        if counted_on() == self.address() {
-            // A job that moves the clock would wait for itself.
-            let busy = self.state.lock().running.values().cloned().collect();
-            return Err(Stalled { patience: Duration::ZERO, busy });
-        }
+        self.refuse_inside()?;
         loop {
             let mut state = self.wait_for_quiet()?;
             let next = state.sleepers.keys().next().map_or(NEVER, |&(until, _)| until);
@@ -192,6 +198,7 @@ impl Virtual {
     }
 
     fn step_wall(&self, to: SystemTime) -> Result<(), Stalled> {
+        self.refuse_inside()?;
         let mut state = self.wait_for_quiet()?;
         state.wall_step = offset(self.wall_origin, to) - i128::from(state.now);
         // A step is noticed at once, as on a platform that tells of it: everybody looks again.
@@ -211,7 +218,9 @@ fn offset(from: SystemTime, to: SystemTime) -> i128 {
 }
 
 fn shift(from: SystemTime, nanos: i128) -> SystemTime {
-    let distance = Duration::from_nanos(u64::try_from(nanos.unsigned_abs()).unwrap_or(u64::MAX));
+    let (seconds, rest) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
+    let distance = Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX))
+        .saturating_add(Duration::from_nanos(u64::try_from(rest).expect("less than a second")));
     let shifted = if nanos < 0 { from.checked_sub(distance) } else { from.checked_add(distance) };
     shifted.unwrap_or(from)
 }
@@ -254,12 +263,12 @@ impl Drop for Presence<'_> {
 }
 
 /// A named piece of work that runs now.
-pub(crate) struct Running<'a> {
-    time: &'a Virtual,
+pub(crate) struct Running {
+    time: Arc<Virtual>,
     id: u64,
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         self.time.state.lock().running.remove(&self.id);
     }

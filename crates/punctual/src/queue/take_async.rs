@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Inner;
-use super::waiters::{WaiterId, quietly};
+use super::waiters::WaiterId;
+use crate::panics::quietly;
 
 /// The future of [`DelayQueue::take_async`](crate::DelayQueue::take_async): resolves to the earliest entry once it is due, or to
 /// `None` once the queue is closed and nothing is left.

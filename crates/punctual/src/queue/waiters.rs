@@ -19,11 +19,11 @@
 //! Why not wake all: N sleepers would race for one entry and N-1 go back to sleep.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
 use crate::clock::{NEVER, Nanos, Parker};
+use crate::panics::quietly;
 
 /// Names one sleeper or async waiter while it waits.
 pub(crate) type WaiterId = u64;
@@ -93,16 +93,6 @@ impl Wake {
 
     fn thread(parker: &Arc<Parker>) -> Self {
         Self { parkers: vec![Arc::clone(parker)], ..Self::default() }
-    }
-}
-
-/// Runs code of the user's whose panic is none of our business. What it throws has a destructor, which may throw again:
-/// that is leaked rather than dropped.
-pub(super) fn quietly(body: impl FnOnce()) {
-    if let Err(thrown) = catch_unwind(AssertUnwindSafe(body))
-        && let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(thrown)))
-    {
-        std::mem::forget(again);
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use super::core::Disposal;
 use super::ctx::Run;
 use super::event::Event;
 use super::job::Record;
-use super::work::{Work, quietly};
+use super::work::Work;
 use super::{Shared, worker};
 use crate::error::{Cause, JobError};
+use crate::panics::quietly;
 use crate::queue::waiters::Wake;
 
-/// What is left of a job that ended without a worker: dropped on a thread of its own.
+/// What is left of a job that ended without a worker, for a thread of its own: code to be dropped, an event to be told.
 pub(crate) struct Remains {
-    pub(crate) work: Arc<dyn Work>,
+    pub(crate) work: Option<Arc<dyn Work>>,
     pub(crate) event: Option<Event>,
 }
 
@@ -22,8 +24,8 @@ pub(crate) struct Remains {
 pub(crate) struct After {
     /// Results to be published: the error, or what the work holds.
     pub(crate) settled: Vec<(Arc<dyn Work>, Option<JobError>)>,
-    /// Runs to be told that nobody wants them.
-    pub(crate) told: Vec<(Arc<Run>, JobError)>,
+    /// Runs to be told that nobody wants them, and where their children are dropped.
+    pub(crate) told: Vec<(Arc<Run>, JobError, Disposal)>,
     pub(crate) events: Vec<Event>,
     /// Work whose code is to be dropped here.
     pub(crate) dropped: Vec<Arc<dyn Work>>,
@@ -54,6 +56,14 @@ impl After {
 
     /// Does it. Wake-ups come first: they are what others wait for, and cannot take long.
     pub(crate) fn run(self, shared: &Arc<Shared>) {
+        // A loop and not a recursion: families may be deeper than the stack.
+        let mut left = vec![self];
+        while let Some(after) = left.pop() {
+            after.run_alone(shared, &mut left);
+        }
+    }
+
+    fn run_alone(self, shared: &Arc<Shared>, more: &mut Vec<Self>) {
         self.wake.give();
         (0..self.start_workers).for_each(|_| worker::start_another(shared));
         if self.start_disposer {
@@ -63,8 +73,8 @@ impl After {
             work.settle(error);
             quietly(|| drop(work));
         }
-        for (run, error) in self.told {
-            tell(shared, &run, error);
+        for (run, error, disposal) in self.told {
+            more.extend(tell(shared, &run, error, disposal));
             quietly(|| drop(run));
         }
         self.events.iter().for_each(|event| shared.emit(event));
@@ -85,12 +95,20 @@ impl After {
     }
 }
 
-fn tell(shared: &Arc<Shared>, run: &Run, error: JobError) {
+/// Tells a run, and cancels the jobs it submitted.
+fn tell(shared: &Arc<Shared>, run: &Run, error: JobError, disposal: Disposal) -> Option<After> {
     let (wakers, children) = run.tell(error);
     for waker in wakers {
         quietly(|| waker.wake());
     }
-    for child in children {
-        shared.cancel(child, Cause::Parent);
+    if children.is_empty() {
+        return None;
     }
+    let mut after = After::default();
+    let mut core = shared.core.lock();
+    core.now(&shared.clock);
+    for child in children {
+        core.cancel(child, Cause::Parent, disposal, &mut after);
+    }
+    Some(after)
 }

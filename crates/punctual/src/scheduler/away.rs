@@ -8,26 +8,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::after::After;
-use super::core::Handled;
+use super::core::{Disposal, Handled};
 use super::ctx::{Cancelled, Ctx, Run};
 use super::job::Outcome;
 use super::work::Step;
 use super::worker::Inside;
+use crate::clock::Running;
 use crate::error::{Cause, JobError, Stage};
 
 pub(crate) struct AwayFuture {
     run: Arc<Run>,
     /// Wakes the future when nobody wants it any more.
     cancelled: Cancelled,
-    /// Counted as busy on a virtual clock until its first poll is over.
+    /// Counted as busy on a virtual clock until its first poll is over, and named there.
     expected: bool,
+    named: Option<Running>,
     done: bool,
 }
 
 impl AwayFuture {
     pub(crate) fn new(run: &Arc<Run>) -> Self {
         run.shared().clock.expect_busy();
-        Self { run: Arc::clone(run), cancelled: Cancelled::of(run), expected: true, done: false }
+        let named = run.shared().clock.running(|| run.work.head().label());
+        Self { run: Arc::clone(run), cancelled: Cancelled::of(run), expected: true, named, done: false }
     }
 
     fn finish(&mut self, handled: Handled) {
@@ -42,6 +45,7 @@ impl AwayFuture {
     }
 
     fn no_longer_expected(&mut self) {
+        self.named = None;
         if std::mem::take(&mut self.expected) {
             self.run.shared().clock.no_longer_busy();
         }
@@ -75,7 +79,13 @@ impl Drop for AwayFuture {
             let shared = Arc::clone(self.run.shared());
             let mut after = After::default();
             let error = JobError::Cancelled { cause: Cause::Runtime, stage: Stage::Running };
-            shared.core.lock().disown(self.run.work.head().key(), Outcome::Cancelled, error, &mut after);
+            shared.core.lock().disown(
+                self.run.work.head().key(),
+                Outcome::Cancelled,
+                error,
+                Disposal::Here,
+                &mut after,
+            );
             after.run(&shared);
             self.finish(Handled::Dropped);
         }

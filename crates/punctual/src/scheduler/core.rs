@@ -18,7 +18,7 @@ use super::ctx::Run;
 use super::event::Event;
 use super::job::{Outcome, Record, Turn};
 use super::ready::Ready;
-use super::repeat::{Now, Tick};
+use super::repeat::{Now, Series, Tick};
 use super::shutdown::Phase;
 use super::work::End;
 use crate::clock::{Clock, NEVER, Nanos, Parker, duration_to_nanos};
@@ -44,11 +44,15 @@ pub(crate) struct Core {
     pub(crate) remains: VecDeque<Remains>,
     pub(crate) disposer_runs: bool,
     pub(crate) phase: Phase,
+    /// The watch and the first worker run.
+    pub(crate) started: bool,
     /// Worker threads started and not ended.
     pub(crate) workers: usize,
     workers_max: usize,
     pub(crate) gauges: Gauges,
     pub(crate) finished: Outcomes,
+    /// Runs that are over, in whatever way.
+    pub(crate) ended: u64,
     pub(crate) rejected: u64,
     missed: u64,
     lateness: Histogram,
@@ -77,6 +81,8 @@ pub(crate) struct Gauges {
     by_wall: usize,
     pub(crate) ready: usize,
     pub(crate) running: usize,
+    /// Of the running: futures that are polled here.
+    futures: usize,
     zombies: usize,
 }
 
@@ -100,6 +106,9 @@ impl Gauges {
             Stage::Ready => change(&mut self.ready),
             Stage::Running => {
                 change(&mut self.running);
+                if record.future && !record.away {
+                    change(&mut self.futures);
+                }
                 if record.outcome().is_some() {
                     change(&mut self.zombies);
                 }
@@ -168,10 +177,12 @@ impl Core {
             remains: VecDeque::new(),
             disposer_runs: false,
             phase: Phase::Open,
+            started: false,
             workers: 0,
             workers_max,
             gauges: Gauges::default(),
             finished: Outcomes::default(),
+            ended: 0,
             rejected: 0,
             missed: 0,
             lateness: Histogram::new(),
@@ -324,6 +335,10 @@ impl Core {
     fn move_due(&mut self, key: SlabKey, due: Nanos) {
         if let Some(record) = self.jobs.get_mut(key) {
             record.due = due;
+            // A grid that begins at a date moves with it.
+            if let Some(Series { tick: Tick::Mono(tick), .. }) = record.series.as_deref_mut() {
+                *tick = due;
+            }
         }
         self.set_alarm(key);
     }
@@ -434,20 +449,26 @@ impl Core {
         let now = Now { mono: self.latest, wall: clock.wall() };
         let Some(record) = self.jobs.get_mut(key) else { return };
         if let Some(outcome) = record.outcome().filter(|_| self.listened_to) {
-            after.events.push(Event::finished(&record.work, outcome, Duration::from_nanos(now.mono - record.since)));
+            let took = Duration::from_nanos(now.mono.saturating_sub(record.since));
+            after.events.push(Event::finished(&record.work, outcome, took));
         }
-        match record.series.as_mut().map(|series| series.next(now, failed)) {
-            Some((Some(tick), missed)) if !self.phase.is_closing() => {
-                self.missed += missed;
-                self.repeat(key, tick, now, clock);
-            }
+        let next = record.series.as_mut().map(|series| series.next(now, failed));
+        self.missed += next.map_or(0, |(_, missed)| missed);
+        self.ended += 1;
+        match next {
+            Some((Some(tick), _)) if !self.phase.is_closing() => self.repeat(key, tick, now, clock),
             _ => {
                 // A series leaves its code behind when it ends.
                 after.dropped.push(Arc::clone(&record.work));
                 self.remove(key, after);
             }
         }
+        self.leaves_inside(key);
         self.end_if_drained(after);
+        if self.phase.is_closed() {
+            // The last one turns off the light.
+            self.rouse_all(after);
+        }
     }
 
     fn settle_by_end(&mut self, key: SlabKey, end: End, after: &mut After) {
@@ -521,7 +542,7 @@ impl Core {
         }
         let error = JobError::Cancelled { cause, stage };
         if stage == Stage::Running {
-            self.disown(key, Outcome::Cancelled, error, after);
+            self.disown(key, Outcome::Cancelled, error, disposal, after);
             return Cancel::Requested;
         }
         self.withdraw(key, Outcome::Cancelled, error, disposal, after);
@@ -539,8 +560,8 @@ impl Core {
             series.ended = true;
         }
         match stage {
-            Stage::Running => self.disown(key, Outcome::Expired, error, after),
-            Stage::Ready if record.series.is_some() && !over => self.skip_run(key, clock, after),
+            Stage::Running => self.disown(key, Outcome::Expired, error, Disposal::Elsewhere, after),
+            Stage::Ready if record.series.is_some() && !over => self.skip_run(key, clock, error, after),
             Stage::Scheduled | Stage::Ready => self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after),
             Stage::Stopped => {}
         }
@@ -548,54 +569,76 @@ impl Core {
     }
 
     /// A run of a series was not started in time; the series goes on.
-    fn skip_run(&mut self, key: SlabKey, clock: &Clock, after: &mut After) {
+    fn skip_run(&mut self, key: SlabKey, clock: &Clock, error: JobError, after: &mut After) {
         let now = Now { mono: self.latest, wall: clock.wall() };
-        self.settle(key, Outcome::Expired);
-        self.unqueue(key);
         let Some(record) = self.jobs.get_mut(key) else { return };
-        match record.series.as_mut().map(|series| series.skip_run(now)) {
-            Some((Some(tick), missed)) => {
-                self.missed += missed;
-                self.repeat(key, tick, now, clock);
-            }
-            _ => {
-                let error = JobError::Expired { stage: Stage::Ready, waited: Duration::ZERO };
-                self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after);
-            }
+        let next = record.series.as_mut().map(|series| series.skip_run(now));
+        self.missed += next.map_or(0, |(_, missed)| missed);
+        let Some((Some(tick), _)) = next else {
+            return self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after);
+        };
+        self.unqueue(key);
+        self.settle(key, Outcome::Expired);
+        self.ended += 1;
+        let event = self.finished_event(key, Outcome::Expired);
+        self.leave(Remains { work: None, event }, after);
+        self.repeat(key, tick, now, clock);
+    }
+
+    fn finished_event(&self, key: SlabKey, outcome: Outcome) -> Option<Event> {
+        let record = self.jobs.get(key).filter(|_| self.listened_to)?;
+        let took = Duration::from_nanos(self.latest.saturating_sub(record.since));
+        Some(Event::finished(&record.work, outcome, took))
+    }
+
+    /// Something is left for another thread to do.
+    fn leave(&mut self, remains: Remains, after: &mut After) {
+        if remains.work.is_some() || remains.event.is_some() {
+            self.remains.push_back(remains);
+            after.start_disposer |= !std::mem::replace(&mut self.disposer_runs, true);
         }
+    }
+
+    /// The same, if no thread could be had for it.
+    pub(crate) fn orphaned_remains(&mut self) -> Option<Remains> {
+        if self.disposer_runs { None } else { self.remains.pop_front() }
     }
 
     /// A job that has not started never will.
     fn withdraw(&mut self, key: SlabKey, outcome: Outcome, error: JobError, disposal: Disposal, after: &mut After) {
         self.unqueue(key);
         self.settle(key, outcome);
+        self.ended += 1;
+        let event = self.finished_event(key, outcome);
         let Some(record) = self.jobs.get(key) else { return };
         let work = Arc::clone(&record.work);
-        let waited = Duration::from_nanos(self.latest.saturating_sub(record.since));
-        let event = self.listened_to.then(|| Event::finished(&work, outcome, waited));
         after.settled.push((Arc::clone(&work), Some(error)));
         match disposal {
             Disposal::Here => {
                 after.events.extend(event);
                 after.dropped.push(work);
             }
-            Disposal::Elsewhere => {
-                self.remains.push_back(Remains { work, event });
-                after.start_disposer |= !std::mem::replace(&mut self.disposer_runs, true);
-            }
+            Disposal::Elsewhere => self.leave(Remains { work: Some(work), event }, after),
         }
         self.remove(key, after);
     }
 
     /// A job that runs is not wanted any more: the outcome is settled now, the work is told and stops when it stops.
-    pub(crate) fn disown(&mut self, key: SlabKey, outcome: Outcome, error: JobError, after: &mut After) {
+    pub(crate) fn disown(
+        &mut self,
+        key: SlabKey,
+        outcome: Outcome,
+        error: JobError,
+        disposal: Disposal,
+        after: &mut After,
+    ) {
         let first = self.settle(key, outcome);
         let Some(record) = self.jobs.get_mut(key) else { return };
         if first {
             after.settled.push((Arc::clone(&record.work), Some(error.clone())));
         }
         if let Some(run) = &record.run {
-            after.told.push((Arc::clone(run), error));
+            after.told.push((Arc::clone(run), error, disposal));
         }
         // A future that waits for its waker is dropped by the next worker that is free.
         if record.turn == Turn::Waiting {
@@ -634,7 +677,7 @@ impl Core {
     fn rouse(&mut self, after: &mut After) {
         if let Some(parker) = self.waiters.rouse_one() {
             after.wake.parkers.push(parker);
-        } else if self.workers < self.workers_max && !self.phase.is_closed() {
+        } else if self.workers < self.workers_max {
             self.workers += 1;
             after.start_workers += 1;
         }
@@ -656,8 +699,23 @@ impl Core {
         }
     }
 
-    pub(crate) fn watch_runs(&self) -> bool {
+    fn watch_runs(&self) -> bool {
         matches!(self.waiters.standby, Standby::Armed { .. })
+    }
+
+    /// Whether this parker is the watch's: a start that failed half way may have left another.
+    pub(crate) fn is_watch(&self, parker: &Arc<Parker>) -> bool {
+        matches!(&self.waiters.standby, Standby::Armed { parker: watch, .. } if Arc::ptr_eq(watch, parker))
+    }
+
+    /// Closed, and no alarm matters any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase.is_closed() && self.gauges.running == self.gauges.zombies
+    }
+
+    /// Closed, and nothing is left to be started or polled.
+    pub(crate) fn needs_no_workers(&self) -> bool {
+        self.phase.is_closed() && self.ready.is_empty() && self.gauges.futures == 0
     }
 
     /// A worker has nothing to do: says until when to sleep.

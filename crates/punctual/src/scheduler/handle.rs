@@ -194,6 +194,7 @@ impl<T> Drop for JobHandle<T> {
             let head = self.work.head();
             head.shared.cancel(head.key(), Cause::Dropped);
         }
+        self.work.cell().discard();
     }
 }
 

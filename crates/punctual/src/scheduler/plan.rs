@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// The job expires if it has not started this long after it is due.
+    /// The job expires if it has not started this long after it is due. Zero is refused at submit: a start takes time.
     ///
     /// # Example
     /// ```
@@ -278,7 +278,7 @@ fn try_admit(
     after: &mut After,
 ) -> Result<crate::slab::SlabKey, Reason> {
     let mut core = shared.core.lock();
-    if core.workers == 0 && !core.phase.is_closing() {
+    if !core.started && !core.phase.is_closing() {
         drop(core);
         worker::start_first(shared).map_err(|error| Reason::NoThread(error.kind()))?;
         core = shared.core.lock();
@@ -289,7 +289,8 @@ fn try_admit(
     let now = core.now(&shared.clock);
     let ((due, wall_due), series) = place(now)?;
     let deadline = terms.deadline(&shared.clock, now);
-    if deadline <= now || deadline < due {
+    let no_time_to_start = terms.start_within.is_some_and(|wait| wait.is_zero());
+    if (deadline != NEVER && deadline <= due.max(now)) || no_time_to_start {
         return Err(Reason::Expired);
     }
     let mut record = Record::new(Arc::clone(work), due, now);

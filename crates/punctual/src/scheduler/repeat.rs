@@ -195,9 +195,11 @@ impl Series {
         let mono = now.mono.saturating_add(duration_to_nanos(pause));
         if let Repeat::Delay { period } = self.repeat {
             self.tick = Tick::Mono(mono.max(now.mono.saturating_add(period)));
-        } else {
-            self.pass(Now { mono, wall: now.wall.checked_add(pause).unwrap_or(now.wall) });
+        } else if let Some(wall) = now.wall.checked_add(pause) {
+            self.pass(Now { mono, wall });
             self.step();
+        } else {
+            self.tick = Tick::Mono(NEVER);
         }
         0
     }
@@ -239,18 +241,25 @@ impl Series {
             }
             Missed::All { max } => {
                 let start = self.tick;
-                let passed = self.pass(now);
+                let left_out = self.pass(now).saturating_sub(u64::from(max));
                 self.tick = start;
-                let left_out = passed.saturating_sub(u64::from(max));
-                for _ in 0..=left_out {
-                    self.step();
-                }
+                self.leave_out(left_out);
+                self.step();
                 left_out
             }
         }
     }
 
-    /// Moves to the last tick that is not after `now`; returns how many steps that took.
+    fn leave_out(&mut self, ticks: u64) {
+        if let (Repeat::Rate { period }, Tick::Mono(tick)) = (&self.repeat, self.tick) {
+            self.tick = Tick::Mono(tick.saturating_add(period.saturating_mul(ticks)));
+        } else {
+            (0..ticks).for_each(|_| self.step());
+        }
+    }
+
+    /// Moves to the last tick that is not after `now`; returns how many steps that took. Beyond `COUNTED_TICKS` of a cron
+    /// the count stops, and the present instant stands for the last tick: the next one is computed from there.
     fn pass(&mut self, now: Now) -> u64 {
         match (&self.repeat, self.tick) {
             (Repeat::Rate { period }, Tick::Mono(tick)) => {
@@ -265,6 +274,9 @@ impl Series {
                     && next <= now.wall
                 {
                     (tick, passed) = (next, passed + 1);
+                }
+                if passed == COUNTED_TICKS {
+                    tick = tick.max(now.wall);
                 }
                 self.tick = Tick::Wall(tick);
                 passed

@@ -5,6 +5,7 @@
 //!    other, so it needs no thread of its own and is on time with every worker busy.
 //! 2. A job that waits for the shutdown is not waited for.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,11 +31,11 @@ pub(crate) enum Phase {
 
 #[derive(Default)]
 pub(crate) struct Closing {
-    /// Jobs that had ended when the shutdown began.
+    /// Runs that had ended when the shutdown began.
     ended_before: u64,
     never_started: usize,
-    /// Jobs that wait for the shutdown from inside.
-    inside: Vec<SlabKey>,
+    /// Jobs that wait for the shutdown from inside, and how many times each.
+    inside: BTreeMap<SlabKey, usize>,
 }
 
 impl Phase {
@@ -95,8 +96,8 @@ impl Core {
         for &key in &waiting {
             self.cancel(key, Cause::Shutdown, Disposal::Elsewhere, after);
         }
-        let (never_started, ended_before) = (waiting.len(), self.finished.total());
-        self.phase = Phase::Closing(Closing { ended_before, never_started, inside: Vec::new() });
+        let (never_started, ended_before) = (waiting.len(), self.ended);
+        self.phase = Phase::Closing(Closing { ended_before, never_started, inside: BTreeMap::new() });
         self.arm_grace(now.saturating_add(duration_to_nanos(grace)));
         self.end_if_drained(after);
         self.rouse_for_turns(after);
@@ -105,12 +106,22 @@ impl Core {
 
     /// A job began or ceased to wait for the shutdown.
     pub(crate) fn waits_inside(&mut self, job: SlabKey, waits: bool, after: &mut After) {
-        if let Phase::Closing(closing) = &mut self.phase {
-            closing.inside.retain(|&other| other != job);
-            if waits {
-                closing.inside.push(job);
+        let Phase::Closing(closing) = &mut self.phase else { return };
+        if waits {
+            *closing.inside.entry(job).or_default() += 1;
+        } else if let Some(times) = closing.inside.get_mut(&job) {
+            *times -= 1;
+            if *times == 0 {
+                closing.inside.remove(&job);
             }
-            self.end_if_drained(after);
+        }
+        self.end_if_drained(after);
+    }
+
+    /// A job that has ended waits for nothing, whatever it left behind.
+    pub(crate) fn leaves_inside(&mut self, job: SlabKey) {
+        if let Phase::Closing(closing) = &mut self.phase {
+            closing.inside.remove(&job);
         }
     }
 
@@ -127,7 +138,7 @@ impl Core {
     pub(crate) fn end_shutdown(&mut self, after: &mut After) {
         let Phase::Closing(closing) = &mut self.phase else { return };
         let closing = std::mem::take(closing);
-        let done = self.finished.total() - closing.ended_before;
+        let done = self.ended - closing.ended_before;
         let mut report = Report { never_started: closing.never_started, ..Report::default() };
         report.done = usize::try_from(done).unwrap_or(usize::MAX);
         let left: Vec<_> = self.jobs.iter().map(|(key, record)| (key, record.stage())).collect();
@@ -135,11 +146,11 @@ impl Core {
         self.phase = Phase::Closed(report);
         for (key, stage) in left {
             match stage {
-                Stage::Running if closing.inside.contains(&key) => {}
+                Stage::Running if closing.inside.contains_key(&key) => {}
                 Stage::Running => {
                     report.still_running += 1;
                     let error = JobError::Cancelled { cause: Cause::Shutdown, stage };
-                    self.disown(key, Outcome::Cancelled, error, after);
+                    self.disown(key, Outcome::Cancelled, error, Disposal::Elsewhere, after);
                 }
                 Stage::Scheduled | Stage::Ready | Stage::Stopped => {
                     report.cancelled += 1;

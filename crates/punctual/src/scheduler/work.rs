@@ -7,7 +7,6 @@
 //! 2. A result is *held* by the run that made it until the scheduler has decided that it counts; only then is it settled.
 //!    A result that lost against a cancel or a deadline is dropped.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -17,6 +16,7 @@ use super::ctx::Ctx;
 use super::{JobId, Shared};
 use crate::clock::{Nanos, Parker};
 use crate::error::JobError;
+use crate::panics::{message_of, quietly};
 use crate::slab::SlabKey;
 use crate::sync::Mutex;
 
@@ -227,25 +227,25 @@ impl<B: Body> Work for Single<B> {
 
     fn step(&self, ctx: &Ctx, waker: &Waker) -> Step {
         // Taken out, so that no lock is held while it runs.
-        let Some(body) = self.body.lock().take() else { return Step::Pending };
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
-            let mut body = body;
-            match body.step(ctx, waker) {
-                // The body is dropped here, inside: its destructor is part of the job.
-                Poll::Ready(value) => Ok(value),
-                Poll::Pending => Err(body),
-            }
-        }));
-        match stepped {
-            Ok(Ok(value)) => {
-                self.outlet.hold(value);
-                Step::Done(End::Succeeded)
-            }
-            Ok(Err(body)) => {
+        let Some(mut body) = self.body.lock().take() else { return Step::Pending };
+        // Stepping and dropping are caught apart: a destructor that panics while a panic unwinds would end the process.
+        match catch_unwind(AssertUnwindSafe(|| body.step(ctx, waker))) {
+            Ok(Poll::Pending) => {
                 *self.body.lock() = Some(body);
                 Step::Pending
             }
-            Err(panic) => Step::Done(End::Panicked(message_of(panic))),
+            Ok(Poll::Ready(value)) => {
+                self.outlet.hold(value);
+                // The destructor of a future is part of the job.
+                match catch_unwind(AssertUnwindSafe(|| drop(body))) {
+                    Ok(()) => Step::Done(End::Succeeded),
+                    Err(panic) => Step::Done(End::Panicked(message_of(panic))),
+                }
+            }
+            Err(panic) => {
+                quietly(|| drop(body));
+                Step::Done(End::Panicked(message_of(panic)))
+            }
         }
     }
 
@@ -323,27 +323,6 @@ impl<B: Body<Out = Option<String>>> Work for Multiple<B> {
     }
 }
 
-/// Runs code of the user's that nobody waits for; its panic has been reported by the panic hook and ends here.
-pub(crate) fn quietly(code: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
-        message_of(panic);
-    }
-}
-
-/// The text of a panic. The payload is dropped here, and may panic again.
-fn message_of(panic: Box<dyn Any + Send>) -> String {
-    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "a panic without a message".to_owned(),
-    };
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // A payload whose destructor panics with another such payload could go on for ever.
-        std::mem::forget(again);
-    }
-    message
-}
-
 /// Somebody who waits for one event, in a thread or in a task.
 pub(crate) enum Listener {
     Thread(Arc<Parker>),
@@ -368,6 +347,8 @@ struct OutletState<T> {
     value: Value<T>,
     /// A result that lost against a cancel or a deadline: dropped by the worker that made it.
     late: Option<T>,
+    /// The handle is gone: a result that comes is dropped by the worker.
+    unwanted: bool,
     listener: Option<Listener>,
 }
 
@@ -380,7 +361,7 @@ enum Value<T> {
 
 impl<T> Outlet<T> {
     fn new() -> Self {
-        Self { state: Mutex::new(OutletState { value: Value::Empty, late: None, listener: None }) }
+        Self { state: Mutex::new(OutletState { value: Value::Empty, late: None, unwanted: false, listener: None }) }
     }
 
     fn hold(&self, value: T) {
@@ -397,6 +378,10 @@ impl<T> Outlet<T> {
         let mut state = self.state.lock();
         let old = std::mem::replace(&mut state.value, Value::Empty);
         state.value = match (old, error) {
+            (Value::Held(value), None) if state.unwanted => {
+                state.late = Some(value);
+                Value::Taken
+            }
             (Value::Held(value), None) => Value::Settled(Ok(value)),
             (Value::Held(value), Some(error)) => {
                 state.late = Some(value);
@@ -410,6 +395,17 @@ impl<T> Outlet<T> {
         if let Some(listener) = listener {
             listener.wake();
         }
+    }
+
+    /// The handle goes. A result that is there is dropped here; its panic is nobody's.
+    pub(crate) fn discard(&self) {
+        let mut state = self.state.lock();
+        state.unwanted = true;
+        let settled = matches!(state.value, Value::Settled(_));
+        let old = settled.then(|| std::mem::replace(&mut state.value, Value::Taken));
+        let listener = state.listener.take();
+        drop(state);
+        quietly(|| drop((old, listener)));
     }
 
     fn drop_late(&self) {

@@ -9,12 +9,13 @@ use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
 use super::Shared;
-use super::after::After;
+use super::after::{After, Remains};
 use super::away::AwayFuture;
 use super::core::{Handled, Picked};
 use super::ctx::Ctx;
-use super::work::{Step, quietly};
+use super::work::Step;
 use crate::clock::Parker;
+use crate::panics::quietly;
 use crate::slab::SlabKey;
 use crate::sync::{self, thread_local};
 
@@ -56,9 +57,11 @@ impl Drop for Inside {
 /// # Errors
 /// What the operating system answered; then neither runs.
 pub(crate) fn start_first(shared: &Arc<Shared>) -> std::io::Result<()> {
+    // Whoever comes second waits for the outcome: a job must not be admitted on the strength of a start that fails.
+    let _one_at_a_time = shared.starting.lock();
     let parker = Arc::new(Parker::new());
     let mut core = shared.core.lock();
-    if core.workers > 0 {
+    if core.started {
         return Ok(());
     }
     core.workers += 1;
@@ -69,11 +72,14 @@ pub(crate) fn start_first(shared: &Arc<Shared>) -> std::io::Result<()> {
         move |shared| watch(shared, &parker)
     });
     let started = started.and_then(|()| start_worker(shared));
+    let mut core = shared.core.lock();
+    core.started = started.is_ok();
     if started.is_err() {
-        let mut core = shared.core.lock();
         core.workers -= 1;
         core.watch_ends();
-        drop(core);
+    }
+    drop(core);
+    if started.is_err() {
         parker.unpark();
     }
     started
@@ -92,9 +98,20 @@ pub(crate) fn start_another(shared: &Arc<Shared>) {
 }
 
 fn start_worker(shared: &Arc<Shared>) -> std::io::Result<()> {
-    start(shared, "punctual-worker", |shared| match &shared.hooks.enter {
-        Some(enter) => enter(&mut || work(shared)),
-        None => work(shared),
+    start(shared, "punctual-worker", |shared| {
+        let mut worked = false;
+        if let Some(enter) = &shared.hooks.enter {
+            let mut body = || {
+                if !std::mem::replace(&mut worked, true) {
+                    work(shared);
+                }
+            };
+            quietly(|| enter(&mut body));
+        }
+        // Without a hook; or the hook panicked, or never called: its jobs run all the same.
+        if !worked {
+            work(shared);
+        }
     })
 }
 
@@ -135,7 +152,7 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
         if picked.is_some() {
             core.rouse_for_turns(&mut after);
         }
-        let ends = picked.is_none() && core.phase.is_closed();
+        let ends = picked.is_none() && core.needs_no_workers();
         if ends {
             core.workers -= 1;
         }
@@ -147,6 +164,12 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
             if picked.is_some() || ends {
                 return picked;
             }
+            core = shared.core.lock();
+        } else if let Some(remains) = core.orphaned_remains() {
+            core.cover(&mut after);
+            drop(core);
+            std::mem::take(&mut after).run(shared);
+            bury(shared, remains);
             core = shared.core.lock();
         } else if !more {
             let (id, until) = core.lie_down(parker, &mut after);
@@ -217,8 +240,10 @@ fn watch(shared: &Arc<Shared>, parker: &Arc<Parker>) {
         core.check_wall(&shared.clock);
         let more = core.fire(&shared.clock, &mut after);
         core.rouse_for_turns(&mut after);
-        if core.phase.is_closed() || !core.watch_runs() {
-            core.watch_ends();
+        if !core.is_watch(parker) || core.is_over() {
+            if core.is_watch(parker) {
+                core.watch_ends();
+            }
             drop(core);
             return after.run(shared);
         }
@@ -234,7 +259,7 @@ fn watch(shared: &Arc<Shared>, parker: &Arc<Parker>) {
 /// Starts the thread that drops what jobs leave behind that ended without a worker.
 pub(crate) fn start_disposer(shared: &Arc<Shared>) {
     if start(shared, "punctual-disposer", dispose).is_err() {
-        // No thread to be had: the next one that is needed tries again.
+        // No thread to be had: a worker that is idle does it, or the next thread that is needed.
         shared.core.lock().disposer_runs = false;
     }
 }
@@ -247,11 +272,17 @@ fn dispose(shared: &Arc<Shared>) {
             return;
         };
         drop(core);
-        let _running = shared.clock.running(|| remains.work.head().label());
-        remains.work.drop_body();
-        if let Some(event) = &remains.event {
-            shared.emit(event);
-        }
-        quietly(|| drop(remains));
+        bury(shared, remains);
     }
+}
+
+fn bury(shared: &Arc<Shared>, remains: Remains) {
+    if let Some(work) = &remains.work {
+        let _running = shared.clock.running(|| work.head().label());
+        work.drop_body();
+    }
+    if let Some(event) = &remains.event {
+        shared.emit(event);
+    }
+    quietly(|| drop(remains));
 }

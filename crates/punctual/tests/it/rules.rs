@@ -1,0 +1,105 @@
+//! Rules about the sources themselves, so that nobody has to remember them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All Rust files below a folder of the repository, with their text.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut folders = vec![repository().join(folder)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push((path.clone(), fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    files
+}
+
+/// C21: whatever reads the time or waits for it goes through the clock, or a virtual clock could not hold it.
+#[test]
+fn no_timed_wait_bypasses_the_clock() {
+    let forbidden = [
+        "Instant::now",
+        "SystemTime::now",
+        "thread::sleep",
+        "park_timeout",
+        "wait_timeout(state",
+        "wait_timeout(guard",
+        "recv_timeout",
+        "recv_deadline",
+        ".elapsed()",
+        "sleep_until",
+    ];
+    for (path, text) in sources("crates/punctual/src") {
+        let in_clock = path.components().any(|part| part.as_os_str() == "clock" || part.as_os_str() == "clock.rs");
+        // The wrapper of the primitive itself, which only the clock calls.
+        if in_clock || path.ends_with("sync.rs") {
+            continue;
+        }
+        for word in forbidden {
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| line.contains(word));
+            assert!(!code, "{} uses {word}", path.display());
+        }
+    }
+}
+
+/// Tests do not sleep; the few that measure real time say so in their name.
+#[test]
+fn only_real_time_tests_sleep() {
+    for (path, text) in sources("crates/punctual/tests") {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if !name.starts_with("real_time") && name != "rules" {
+            assert!(!text.contains("thread::sleep"), "{} sleeps", path.display());
+        }
+    }
+}
+
+/// Every promise names tests that exist, and every test that names a promise names one that is written down.
+#[test]
+fn every_promise_is_proved_by_a_test_that_exists() {
+    let text = fs::read_to_string(repository().join("docs/guarantees.md")).unwrap();
+    let mut tests = BTreeSet::new();
+    let mut cited = BTreeSet::new();
+    for (_, source) in sources("crates/punctual") {
+        for line in source.lines() {
+            if let Some(name) = line.trim_start().strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next()) {
+                tests.insert(name.to_owned());
+            }
+            if let Some(comment) = line.trim_start().strip_prefix("/// ") {
+                cited.extend(clauses(comment));
+            }
+        }
+    }
+    let mut promised = BTreeSet::new();
+    for row in text.lines().filter(|line| line.starts_with("| C")) {
+        let columns: Vec<_> = row.split('|').map(str::trim).collect();
+        promised.extend(clauses(columns[1]));
+        let names: Vec<_> = columns[3].split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{} names no test", columns[1]);
+        for name in names {
+            assert!(tests.contains(name), "{} names `{name}`, which does not exist", columns[1]);
+        }
+    }
+    for built in 1..=22 {
+        assert!(promised.contains(&built), "C{built} is not written down");
+        assert!(cited.contains(&built), "no test names C{built}");
+    }
+    let unknown: Vec<_> = cited.iter().filter(|clause| !promised.contains(clause)).collect();
+    assert!(unknown.is_empty(), "tests name promises that are not written down: {unknown:?}");
+}
+
+/// The numbers in "C3, C20: ...".
+fn clauses(text: &str) -> BTreeSet<u32> {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    words.filter_map(|word| word.strip_prefix('C').and_then(|digits| digits.parse().ok())).collect()
+}
