@@ -457,7 +457,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         Ok(Key(key))
     }
 
-    /// Gives an entry a new due, behind its equals. False if it has left already.
+    /// Gives an entry a new due, behind its equals. False if it has left already, or if the queue is closed and the new due
+    /// would never come.
     ///
     /// # Example
     /// ```
@@ -474,7 +475,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         let mut state = inner.state.lock();
         let now = state.now(&inner.clock);
         let due = due.resolve(&inner.clock, now);
-        if !state.wheel.reschedule(key.0, due, now) {
+        // On a closed queue an entry that can never fall due would keep consumers waiting for an end that never comes.
+        if (state.closed && due == NEVER) || !state.wheel.reschedule(key.0, due, now) {
             return false;
         }
         let wake = state.cover_new(due, now);
@@ -483,7 +485,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         true
     }
 
-    /// Takes the earliest entry, sleeping until it is due. `None` once the queue is closed and nothing is left.
+    /// Takes the earliest entry, sleeping until it is due. `None` once the queue is closed and nothing is left: a consumer
+    /// holds a handle itself, so it is [`close`](Self::close) that ends it, not the dropping of all other handles.
     ///
     /// # Example
     /// ```

@@ -326,7 +326,8 @@ impl VirtualClock {
         Self { clock: Clock { source: Source::Virtual(Arc::new(Virtual::new(patience))) } }
     }
 
-    /// Lets `duration` pass, due instant by due instant.
+    /// Lets `duration` pass, due instant by due instant. A thread of the test's own counts from when it is woken inside this
+    /// crate until it leaves it: what it does after a `take` or a `wait` has returned is not waited for.
     ///
     /// # Errors
     /// [`Stalled`] if a job stayed busy, or blocked outside this crate, for longer than the clock's patience. The time

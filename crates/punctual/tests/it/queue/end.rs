@@ -164,3 +164,15 @@ fn every_wait_ends(end: impl FnOnce(&DelayQueue<u32>)) {
     assert_eq!(queue.take_timeout(YEAR), Err(TakeTimeoutError::Closed));
     assert_eq!(block_on(queue.take_async()), None);
 }
+
+/// C10: on a closed queue nothing can be put off for ever, or consumers would wait for an end that never comes.
+#[test]
+fn a_closed_queue_puts_nothing_off_for_ever() {
+    let (_clock, queue) = on_virtual_clock();
+    let key = queue.push("entry", DAY).unwrap();
+    assert!(queue.close().is_empty());
+    assert!(!queue.reschedule(key, Duration::MAX));
+    assert!(queue.reschedule(key, Duration::ZERO));
+    assert_eq!(queue.take(), Some("entry"));
+    assert_eq!(queue.take(), None);
+}
