@@ -392,8 +392,19 @@ impl Core {
 
     /// The next job for a worker. Starting is the same step that cancel and expiry compete for: all are under the lock.
     pub(crate) fn pick(&mut self, clock: &Clock, after: &mut After) -> Option<Picked> {
-        let key = self.ready.pop(&mut self.jobs)?;
-        let first = self.jobs.get(key)?.stage() == Stage::Ready;
+        let (key, first) = loop {
+            let key = self.ready.pop(&mut self.jobs)?;
+            let record = self.jobs.get_mut(key)?;
+            record.turn = Turn::Waiting;
+            if record.stage() != Stage::Ready {
+                break (key, false);
+            }
+            if record.alarm_at() > self.latest {
+                break (key, true);
+            }
+            // Its time to start is over, although its alarm is not handled yet: the process may have stood still.
+            self.expire(key, clock, after);
+        };
         if first {
             self.start(key, clock, after);
         }
@@ -452,7 +463,12 @@ impl Core {
             let took = Duration::from_nanos(now.mono.saturating_sub(record.since));
             after.events.push(Event::finished(&record.work, outcome, took));
         }
-        let next = record.series.as_mut().map(|series| series.next(now, failed));
+        let over = now.mono >= record.deadline;
+        let next = record.series.as_mut().map(|series| {
+            // While a run outlived its outcome nobody watched the deadline of the series.
+            series.ended |= over;
+            series.next(now, failed)
+        });
         self.missed += next.map_or(0, |(_, missed)| missed);
         self.ended += 1;
         match next {

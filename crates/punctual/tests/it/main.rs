@@ -11,6 +11,8 @@ mod panics;
 mod queue;
 mod real_time_queue;
 mod real_time_scheduler;
+#[allow(clippy::unwrap_used, reason = "its helpers are those of tests")]
+mod rules;
 mod series;
 mod shutdown;
 mod soak_scheduler;

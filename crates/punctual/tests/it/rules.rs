@@ -41,9 +41,9 @@ fn no_timed_wait_bypasses_the_clock() {
         "sleep_until",
     ];
     for (path, text) in sources("crates/punctual/src") {
-        let in_clock = path.components().any(|part| part.as_os_str() == "clock" || part.as_os_str() == "clock.rs");
-        // The wrapper of the primitive itself, which only the clock calls.
-        if in_clock || path.ends_with("sync.rs") {
+        // The clock itself, the wrapper of the primitive that only it calls, and tests, which may be impatient.
+        let exempt = ["clock", "clock.rs", "sync.rs", "tests", "tests.rs"];
+        if path.components().any(|part| exempt.iter().any(|&name| part.as_os_str() == name)) {
             continue;
         }
         for word in forbidden {
