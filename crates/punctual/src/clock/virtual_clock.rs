@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! 1. `now` never goes back, and moves only while `busy` is 0.
-//! 2. A thread is counted at most once; `COUNTED_ON` says on which clock.
+//! 2. A clock counts a thread at most once; `COUNTED_ON` says which clock its next sleep or leave is an answer to.
 //! 3. A bed is occupied from `fall_asleep` to `got_up` by the same thread.
 
 use std::cell::Cell;
