@@ -1,4 +1,6 @@
 //! `Future schedule(task, delay)`: a result, a cancel with three answers, and a shutdown that reports.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use punctual::{Cancel, JobError, Scheduler};
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Futures that use tokio's I/O and timers: on our threads with tokio entered, or handed to tokio altogether.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use punctual::Scheduler;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

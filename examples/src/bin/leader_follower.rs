@@ -1,4 +1,6 @@
 //! Four threads wait for one queue: one sleeps to the earliest entry, the others until they are needed.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use punctual::DelayQueue;
 use std::thread;
 use std::time::Duration;

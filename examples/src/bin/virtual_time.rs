@@ -1,4 +1,6 @@
 //! A test without sleeping: a year of an hourly report, on the real threads, in a fraction of a second.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use punctual::{Cron, Scheduler, VirtualClock};
 use std::time::{Duration, UNIX_EPOCH};
 
