@@ -72,7 +72,7 @@ const fn rust(name: &'static str, fires: bool, takes: bool) -> Traits {
     Traits { name, fires, takes, java: false }
 }
 
-/// All that run in this process. Java's come from [`java::available`].
+/// All that run in this process. Java's come from `java::available`.
 pub(crate) const RUST: &[Traits] = &[
     rust(BASELINE, true, true),
     rust("punctual-queue-batch", true, true),
