@@ -26,6 +26,14 @@ pub enum PushError<T> {
 
 impl<T> PushError<T> {
     /// The item that was refused.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{DelayQueue, PushError};
+    /// let queue = DelayQueue::new();
+    /// queue.close();
+    /// assert_eq!(queue.push(7, std::time::Duration::ZERO).map_err(PushError::into_item), Err(7));
+    /// ```
     #[must_use]
     pub fn into_item(self) -> T {
         match self {
@@ -164,6 +172,8 @@ pub enum Cause {
     Dropped,
     /// The job that submitted it was cancelled or expired.
     Parent,
+    /// Everything of its tenant was cancelled.
+    Tenant,
     /// The scheduler was shut down or dropped.
     Shutdown,
     /// The runtime that was to run its future dropped it.
@@ -176,6 +186,7 @@ impl fmt::Display for Cause {
             Self::Handle => "by its handle",
             Self::Dropped => "because its handle was dropped",
             Self::Parent => "with the job that submitted it",
+            Self::Tenant => "with everything of its tenant",
             Self::Shutdown => "by the scheduler's shutdown",
             Self::Runtime => "by the runtime it was handed to",
         })
@@ -209,6 +220,9 @@ pub enum JobError {
     },
     /// It panicked, with this message.
     Panicked(String),
+    /// A wait inside a job that could never end: every worker, or every permit of the tenant, is held by jobs that wait for
+    /// work that has not started. The handle is as it was.
+    WouldDeadlock,
 }
 
 impl fmt::Display for JobError {
@@ -217,6 +231,7 @@ impl fmt::Display for JobError {
             Self::Cancelled { cause, stage } => write!(f, "the job was cancelled while {stage}, {cause}"),
             Self::Expired { stage, waited } => write!(f, "the job expired while {stage}, after {waited:?}"),
             Self::Panicked(message) => write!(f, "the job panicked: {message}"),
+            Self::WouldDeadlock => f.write_str("the wait could never end: all that could run the job wait as well"),
         }
     }
 }
@@ -272,8 +287,26 @@ impl<E: std::error::Error + 'static> std::error::Error for FlatError<E> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The scheduler is shut down, or shutting down.
+    /// The scheduler, or the tenant, takes no new work.
     Closed,
+    /// Too many jobs of the tenant are due and wait or run.
+    BacklogFull {
+        /// The tenant's name; empty for work that names none.
+        tenant: std::sync::Arc<str>,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// Too many jobs of the tenant wait for their due instant.
+    ScheduledFull {
+        /// The tenant's name; empty for work that names none.
+        tenant: std::sync::Arc<str>,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// Its deadline is before it could start.
     Expired,
     /// A period of zero: a series would run for ever at one instant.
@@ -287,7 +320,13 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("the scheduler is shut down"),
+            Self::Closed => f.write_str("closed to new work"),
+            Self::BacklogFull { tenant, count, max } => {
+                write!(f, "backlog of tenant {tenant:?} is full ({count} of {max})")
+            }
+            Self::ScheduledFull { tenant, count, max } => {
+                write!(f, "tenant {tenant:?} has too many scheduled jobs ({count} of {max})")
+            }
             Self::Expired => f.write_str("the job's deadline is before it could start"),
             Self::ZeroPeriod => f.write_str("a period of 0 s (the least is 1 ns)"),
             Self::NoNextRun => f.write_str("the cron expression has no run left"),
@@ -320,29 +359,59 @@ struct Refusal<F> {
 }
 
 impl<F> Rejected<F> {
-    pub(crate) fn new(reason: Reason, job: F) -> Self {
-        Self(Box::new(Refusal { reason, retry_after: None, job: std::sync::Mutex::new(job) }))
+    pub(crate) fn new((reason, retry_after): (Reason, Option<std::time::Duration>), job: F) -> Self {
+        Self(Box::new(Refusal { reason, retry_after, job: std::sync::Mutex::new(job) }))
     }
 
     /// The job, to be run elsewhere or later.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.shutdown(std::time::Duration::ZERO);
+    /// let job = scheduler.now().run(|_| ()).unwrap_err().into_job();
+    /// assert!(punctual::Scheduler::new().now().run(job).is_ok());
+    /// ```
     #[must_use]
     pub fn into_job(self) -> F {
         self.0.job.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Why it was refused.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.shutdown(std::time::Duration::ZERO);
+    /// assert_eq!(scheduler.now().run(|_| ()).unwrap_err().reason().to_string(), "closed to new work");
+    /// ```
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.0.reason
     }
 
     /// When to try again, if that is known.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.shutdown(std::time::Duration::ZERO);
+    /// assert_eq!(scheduler.now().run(|_| ()).unwrap_err().retry_after(), None);
+    /// ```
     #[must_use]
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         self.0.retry_after
     }
 
     /// The same without the job, which is dropped: for passing the error on.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.shutdown(std::time::Duration::ZERO);
+    /// let error: punctual::Rejected<()> = scheduler.now().run(|_| "big").unwrap_err().without_job();
+    /// # drop(error);
+    /// ```
     #[must_use]
     pub fn without_job(self) -> Rejected<()> {
         let Refusal { reason, retry_after, .. } = *self.0;
@@ -358,7 +427,11 @@ impl<F> fmt::Debug for Rejected<F> {
 
 impl<F> fmt::Display for Rejected<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rejected: {}", self.0.reason)
+        write!(f, "rejected: {}", self.0.reason)?;
+        match self.0.retry_after {
+            Some(wait) => write!(f, ", try again after {wait:?}"),
+            None => Ok(()),
+        }
     }
 }
 

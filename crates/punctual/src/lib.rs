@@ -35,6 +35,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! **Layer 3, [`Tenant`]**: one of the parties a scheduler works for, with the same words, its own [`Limits`] and its fair share
+//! of the workers. Overload is refused at the door, with the work given back.
+//!
+//! ```
+//! use punctual::{Limits, Scheduler};
+//!
+//! let scheduler = Scheduler::new();
+//! let acme = scheduler.tenant("acme", Limits::new().running_max(4).backlog_max(100).weight(3))?;
+//! assert_eq!(acme.now().run(|_| 6 * 7)?.wait()?, 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **Tests without sleeping, [`VirtualClock`]**: the same code, with its real threads, on time that passes when it is told.
 //!
 //! # What a handle means
@@ -57,6 +69,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod panics;
+mod policy;
 mod queue;
 mod scheduler;
 mod slab;
@@ -66,10 +79,11 @@ pub use clock::{Clock, Stalled, VirtualClock};
 pub use cron::{Cron, CronError};
 pub use error::{Cause, FlatError, JobError, PushError, Reason, Rejected, Stage, TakeTimeoutError, TryTakeError};
 pub use metrics::{Histogram, Outcomes, Snapshot};
+pub use policy::{Limits, Rate};
 pub use queue::{DelayQueue, Due, Entry, Key, TakeAsync};
 pub use scheduler::{
     BoxFuture, BuildError, Builder, Cancel, Cancelled, Ctx, Event, FlatHandle, JobHandle, JobId, Missed, OnFailure,
-    Outcome, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, When,
+    Outcome, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
 
 // The code of the README and of the guide is tested like any other.
@@ -83,6 +97,8 @@ mod readme {
     struct StopWork;
     #[doc = include_str!("../../../docs/guide/repeat-work.md")]
     struct RepeatWork;
+    #[doc = include_str!("../../../docs/guide/keep-tenants-fair.md")]
+    struct KeepTenantsFair;
     #[doc = include_str!("../../../docs/guide/test-without-sleeping.md")]
     struct TestWithoutSleeping;
 }

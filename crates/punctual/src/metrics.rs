@@ -35,12 +35,25 @@ pub struct Histogram {
 
 impl Histogram {
     /// A histogram of nothing.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(punctual::Histogram::new().count(), 0);
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self { buckets: Vec::new(), count: 0, sum: 0, max: 0 }
     }
 
     /// Counts one duration.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// assert_eq!(histogram.count(), 1);
+    /// ```
     pub fn record(&mut self, duration: Duration) {
         self.record_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -56,18 +69,42 @@ impl Histogram {
     }
 
     /// How many durations were counted.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// assert_eq!(histogram.count(), 1);
+    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
     /// The longest, exactly.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// assert_eq!(histogram.max(), Duration::from_millis(5));
+    /// ```
     #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.max)
     }
 
     /// The average, exactly; zero if nothing was counted.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// assert_eq!(histogram.mean(), Duration::from_millis(5));
+    /// ```
     #[must_use]
     pub fn mean(&self) -> Duration {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
@@ -75,6 +112,14 @@ impl Histogram {
     }
 
     /// The duration that `percent` of all are at or below; zero if nothing was counted.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// assert_eq!(histogram.percentile(99.0), Duration::from_millis(5));
+    /// ```
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
     pub fn percentile(&self, percent: f64) -> Duration {
@@ -90,6 +135,16 @@ impl Histogram {
     }
 
     /// Adds all that another histogram counted.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let mut histogram = punctual::Histogram::new();
+    /// histogram.record(Duration::from_millis(5));
+    /// let mut all = punctual::Histogram::new();
+    /// all.merge(&histogram);
+    /// assert_eq!(all.count(), 1);
+    /// ```
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -161,7 +216,25 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
+    pub(crate) fn count(&mut self, outcome: crate::Outcome) {
+        *match outcome {
+            crate::Outcome::Succeeded => &mut self.succeeded,
+            crate::Outcome::Failed => &mut self.failed,
+            crate::Outcome::Panicked => &mut self.panicked,
+            crate::Outcome::Cancelled => &mut self.cancelled,
+            crate::Outcome::Expired => &mut self.expired,
+        } += 1;
+    }
+
     /// All of them.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let job = scheduler.now().run(|_| ()).unwrap();
+    /// job.stopped().wait();
+    /// assert_eq!(scheduler.snapshot().finished.total(), 1);
+    /// ```
     #[must_use]
     pub fn total(&self) -> u64 {
         self.succeeded + self.failed + self.panicked + self.cancelled + self.expired

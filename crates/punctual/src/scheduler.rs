@@ -17,6 +17,8 @@ mod plan;
 mod ready;
 mod repeat;
 mod shutdown;
+mod tenant;
+mod tenants;
 mod work;
 mod worker;
 
@@ -38,6 +40,7 @@ use crate::cron::Cron;
 use crate::error::Cause;
 use crate::metrics::Snapshot;
 use crate::panics::quietly;
+use crate::policy::Limits;
 use crate::slab::SlabKey;
 use crate::sync::Mutex;
 
@@ -49,6 +52,7 @@ pub use job::Outcome;
 pub use plan::{Plan, SeriesPlan, When};
 pub use repeat::{Missed, OnFailure};
 pub use shutdown::Report;
+pub use tenant::{Tenant, TenantError};
 pub use work::RunResult;
 
 /// Runs closures and futures at their due instant, on its own threads. Clones are handles to the same scheduler.
@@ -100,6 +104,15 @@ type Enter = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type Spawner = Box<dyn Fn(BoxFuture) + Send + Sync>;
 
 /// A job's future as it is handed to another runtime, see [`Builder::futures_on`].
+///
+/// # Example
+/// ```
+/// fn spawner(future: punctual::BoxFuture) {
+///     drop(future); // Or, with a runtime: `handle.spawn(future)`.
+/// }
+/// let scheduler = punctual::Scheduler::builder().futures_on(spawner).build().unwrap();
+/// # drop(scheduler);
+/// ```
 pub type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Shared {
@@ -111,6 +124,10 @@ impl Shared {
         drop(core);
         after.run(self);
         answer
+    }
+
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.hooks.on_event.is_some() || cfg!(feature = "tracing")
     }
 
     pub(crate) fn emit(&self, event: &Event) {
@@ -236,6 +253,22 @@ impl Scheduler {
         SeriesPlan::cron(self.shared(), cron)
     }
 
+    /// Opens a tenant: a party with its own limits and its fair share. Opening it again gives the same one.
+    ///
+    /// # Errors
+    /// [`TenantError`] if it is open with other limits.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Limits, Scheduler};
+    /// let scheduler = Scheduler::new();
+    /// let acme = scheduler.tenant("acme", Limits::new().running_max(4).backlog_max(100)).unwrap();
+    /// assert_eq!(acme.now().run(|_| 1).unwrap().wait(), Ok(1));
+    /// ```
+    pub fn tenant(&self, name: &str, limits: Limits) -> Result<Tenant, TenantError> {
+        Tenant::open(self.shared(), name, limits)
+    }
+
     /// The state of the scheduler at this moment: gauges, counters, histograms of lateness.
     ///
     /// # Example
@@ -334,6 +367,12 @@ pub struct Builder {
 
 impl Builder {
     /// How many worker threads there may be; by default as many as processors, but at least two.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::builder().workers(8).build().unwrap();
+    /// # drop(scheduler);
+    /// ```
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
@@ -341,6 +380,12 @@ impl Builder {
     }
 
     /// Where time comes from; by default the system.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::builder().clock(&punctual::VirtualClock::new()).build().unwrap();
+    /// # drop(scheduler);
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = Some(clock.into());
@@ -348,6 +393,12 @@ impl Builder {
     }
 
     /// The stack size of worker threads in bytes; by default the platform's.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::builder().stack_size(1 << 20).build().unwrap();
+    /// # drop(scheduler);
+    /// ```
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.hooks.stack_size = Some(bytes);

@@ -486,6 +486,16 @@ pub struct Stalled {
 
 impl Stalled {
     /// The names of the jobs that run, the longest-running first.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let clock = punctual::VirtualClock::new();
+    /// let scheduler = punctual::Scheduler::builder().clock(&clock).build().unwrap();
+    /// let own = clock.clone();
+    /// let mut job = scheduler.now().name("me").run(move |_| own.advance(Duration::ZERO)).unwrap();
+    /// assert_eq!(job.wait().unwrap().unwrap_err().busy().len(), 1, "a job cannot move its own clock");
+    /// ```
     #[must_use]
     pub fn busy(&self) -> &[String] {
         &self.busy

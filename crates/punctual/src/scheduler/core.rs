@@ -20,6 +20,7 @@ use super::job::{Outcome, Record, Turn};
 use super::ready::Ready;
 use super::repeat::{Now, Series, Tick};
 use super::shutdown::Phase;
+use super::tenants::{Standing, TenantState, Tenants};
 use super::work::End;
 use crate::clock::{Clock, NEVER, Nanos, Parker, duration_to_nanos};
 use crate::error::{Cause, JobError, Stage};
@@ -38,7 +39,13 @@ const WALL_TOLERANCE: Duration = Duration::from_millis(1);
 pub(crate) struct Core {
     pub(crate) jobs: Slab<Record>,
     alarms: Wheel<Alarm>,
-    ready: Ready,
+    /// Futures that were woken and are to be polled, in turn.
+    polls: Ready,
+    /// Whether the last turn was a poll: polls and starts alternate, so that neither starves.
+    polled_last: bool,
+    pub(crate) tenants: Tenants,
+    /// Jobs that wait inside for jobs that have not started: each holds a worker.
+    blocked: usize,
     waiters: Waiters,
     /// Payloads whose destructors run elsewhere, and the events that go with them.
     pub(crate) remains: VecDeque<Remains>,
@@ -71,6 +78,8 @@ pub(crate) enum Alarm {
     Wall,
     /// The grace of a shutdown is over.
     Grace,
+    /// The rate of a tenant allows the next start.
+    Tenant(SlabKey),
 }
 
 /// How many records are in each stage.
@@ -172,7 +181,10 @@ impl Core {
         Self {
             jobs: Slab::new(),
             alarms: Wheel::new(),
-            ready: Ready::default(),
+            polls: Ready::default(),
+            polled_last: false,
+            tenants: Tenants::new(),
+            blocked: 0,
             waiters: Waiters::new(),
             remains: VecDeque::new(),
             disposer_runs: false,
@@ -216,9 +228,12 @@ impl Core {
     /// Changes a record, keeping the gauges true.
     fn change<R>(&mut self, key: SlabKey, change: impl FnOnce(&mut Record) -> R) -> Option<R> {
         let record = self.jobs.get_mut(key)?;
+        let mut tenant = self.tenants.get_mut(record.tenant);
         self.gauges.leave(record);
+        tenant.iter_mut().for_each(|tenant| tenant.gauges.leave(record));
         let result = change(record);
         self.gauges.enter(record);
+        tenant.iter_mut().for_each(|tenant| tenant.gauges.enter(record));
         Some(result)
     }
 
@@ -228,12 +243,15 @@ impl Core {
     pub(crate) fn admit(&mut self, record: Record, clock: &Clock, after: &mut After) -> SlabKey {
         let due = record.due;
         self.gauges.enter(&record);
+        if let Some(tenant) = self.tenants.get_mut(record.tenant) {
+            tenant.gauges.enter(&record);
+        }
         let key = self.jobs.insert(0, record);
         self.watch_wall(clock);
         // What is due now stands behind everything that is due already, also if that has not been noticed yet.
         if due <= self.latest && self.alarms.next_wake() > self.latest {
             self.make_ready(key);
-            self.rouse(after);
+            self.rouse_for_turns(after);
         } else {
             self.set_alarm(key);
         }
@@ -256,6 +274,12 @@ impl Core {
                     self.watch_wall(clock);
                 }
                 Alarm::Grace => self.end_shutdown(after),
+                Alarm::Tenant(tenant) => {
+                    if let Some(tenant) = self.tenants.get_mut(tenant) {
+                        tenant.alarm = None;
+                    }
+                    self.refresh(tenant);
+                }
             }
         }
         true
@@ -280,21 +304,83 @@ impl Core {
 
     fn make_ready(&mut self, key: SlabKey) {
         let now = self.latest;
-        let Some(due) = self.change(key, |record| {
+        let Some((due, tenant)) = self.change(key, |record| {
             record.make_ready(now);
-            record.due
+            (record.due, record.tenant)
         }) else {
             return;
         };
         self.timing_error.record_ns(now.saturating_sub(due));
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.timing_error.record_ns(now.saturating_sub(due));
+        }
         self.set_alarm(key);
         self.queue(key);
     }
 
+    /// Lines a job up: to be started when its tenant's turn comes, or to be polled.
     fn queue(&mut self, key: SlabKey) {
-        if let Some(record) = self.jobs.get_mut(key) {
-            record.turn = Turn::Queued;
-            self.ready.push(&mut self.jobs, key);
+        let Some(record) = self.jobs.get_mut(key) else { return };
+        record.turn = Turn::Queued;
+        let tenant = record.tenant;
+        if record.stage() == Stage::Ready {
+            self.tenants.queue(&mut self.jobs, key);
+            self.refresh(tenant);
+        } else {
+            self.polls.push(&mut self.jobs, key);
+        }
+    }
+
+    /// Something changed about a tenant: can it run?
+    fn refresh(&mut self, tenant: SlabKey) {
+        let standing = self.tenants.refresh(tenant, self.latest);
+        let Some(state) = self.tenants.get_mut(tenant) else { return };
+        match (standing, state.alarm) {
+            (Standing::WaitsForRate(until), None) => {
+                state.alarm = Some(self.alarms.push(until, self.latest, Alarm::Tenant(tenant)));
+            }
+            (Standing::WaitsForRate(until), Some(alarm)) => {
+                self.alarms.reschedule(alarm, until, self.latest);
+            }
+            (Standing::Runs | Standing::Cannot, Some(alarm)) => {
+                state.alarm = None;
+                self.alarms.cancel(alarm);
+            }
+            (Standing::Runs | Standing::Cannot, None) => {}
+        }
+    }
+
+    /// Changes the settings of a tenant.
+    pub(crate) fn change_tenant(&mut self, tenant: SlabKey, change: impl FnOnce(&mut TenantState), after: &mut After) {
+        if let Some(state) = self.tenants.get_mut(tenant) {
+            change(state);
+        }
+        self.refresh(tenant);
+        self.rouse_for_turns(after);
+        self.cover(after);
+    }
+
+    /// All jobs of a tenant, those that run last: their permits must not go to those about to be cancelled.
+    pub(crate) fn jobs_of(&self, tenant: SlabKey) -> Vec<SlabKey> {
+        let own = || self.jobs.iter().filter(|(_, record)| record.tenant == tenant);
+        let is_running = |record: &Record| record.stage() == Stage::Running;
+        let waiting = own().filter(|(_, record)| !is_running(record));
+        waiting.chain(own().filter(|(_, record)| is_running(record))).map(|(key, _)| key).collect()
+    }
+
+    pub(crate) fn tenant_snapshot(&self, tenant: SlabKey) -> Snapshot {
+        let Some(tenant) = self.tenants.get(tenant) else { return Snapshot::default() };
+        Snapshot {
+            scheduled: tenant.gauges.scheduled,
+            ready: tenant.gauges.ready,
+            running: tenant.gauges.running,
+            zombies: tenant.gauges.zombies,
+            workers: self.workers,
+            finished: tenant.finished,
+            rejected: tenant.rejected,
+            missed: 0,
+            lateness: tenant.lateness.clone(),
+            timing_error: tenant.timing_error.clone(),
         }
     }
 
@@ -392,26 +478,33 @@ impl Core {
 
     /// The next job for a worker. Starting is the same step that cancel and expiry compete for: all are under the lock.
     pub(crate) fn pick(&mut self, clock: &Clock, after: &mut After) -> Option<Picked> {
-        let (key, first) = loop {
-            let key = self.ready.pop(&mut self.jobs)?;
-            let record = self.jobs.get_mut(key)?;
-            record.turn = Turn::Waiting;
-            if record.stage() != Stage::Ready {
-                break (key, false);
-            }
-            if record.alarm_at() > self.latest {
-                break (key, true);
-            }
-            // Its time to start is over, although its alarm is not handled yet: the process may have stood still.
-            self.expire(key, clock, after);
-        };
+        let (key, first) = self.next_turn(clock, after)?;
         if first {
             self.start(key, clock, after);
+            self.refresh(self.jobs.get(key)?.tenant);
         }
         let record = self.jobs.get_mut(key)?;
         record.turn = if record.away { Turn::Away } else { Turn::InHand };
         let run = Arc::clone(record.run.as_ref()?);
         Some(Picked { key, run, first, future: record.future, drop_only: record.outcome().is_some() })
+    }
+
+    /// A poll or a start, in alternation if there are both.
+    fn next_turn(&mut self, clock: &Clock, after: &mut After) -> Option<(SlabKey, bool)> {
+        let poll = !self.polls.is_empty() && (!self.polled_last || self.tenants.none_can_run());
+        self.polled_last = poll;
+        if poll {
+            return self.polls.pop(&mut self.jobs).map(|key| (key, false));
+        }
+        while let Some(key) = self.tenants.first(&self.jobs) {
+            if self.jobs.get(key).is_some_and(|record| record.alarm_at() > self.latest) {
+                break;
+            }
+            // Its time to start is over, although its alarm is not handled yet: the process may have stood still.
+            self.expire(key, clock, after);
+        }
+        let key = self.tenants.dispatch(&mut self.jobs, self.latest)?;
+        Some((key, true))
     }
 
     fn start(&mut self, key: SlabKey, clock: &Clock, after: &mut After) {
@@ -422,13 +515,19 @@ impl Core {
             self.missed += series.begin(Now { mono: now, wall: clock.wall() });
             missed = series.missed_now;
         }
-        let stop_by = now.saturating_add(record.run_timeout).min(record.deadline);
-        let run = Arc::new(Run::new(Arc::clone(&record.work), record.due, now, stop_by, record.deadline, missed));
+        let run = Arc::new(Run::new(record, now, missed));
         let lateness = now.saturating_sub(record.due);
         if self.listened_to {
             after.events.push(Event::started(&record.work, Duration::from_nanos(lateness)));
         }
         self.lateness.record_ns(lateness);
+        let (tenant, waiter) = (record.tenant, record.waited_for_by.take());
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.lateness.record_ns(lateness);
+        }
+        if waiter.is_some() {
+            self.unblock(tenant);
+        }
         self.change(key, |record| record.start(run, now));
         self.set_alarm(key);
     }
@@ -459,6 +558,10 @@ impl Core {
         }
         let now = Now { mono: self.latest, wall: clock.wall() };
         let Some(record) = self.jobs.get_mut(key) else { return };
+        let tenant = record.tenant;
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.ran_for(now.mono.saturating_sub(record.since));
+        }
         if let Some(outcome) = record.outcome().filter(|_| self.listened_to) {
             let took = Duration::from_nanos(now.mono.saturating_sub(record.since));
             after.events.push(Event::finished(&record.work, outcome, took));
@@ -479,6 +582,9 @@ impl Core {
                 self.remove(key, after);
             }
         }
+        // Its permit is free now, not earlier: the work has truly stopped.
+        self.refresh(tenant);
+        self.tenants.forget_if_unused(tenant, now.mono);
         self.leaves_inside(key);
         self.end_if_drained(after);
         if self.phase.is_closed() {
@@ -507,17 +613,13 @@ impl Core {
 
     /// Decides the outcome of a run, if it is undecided, and counts it.
     fn settle(&mut self, key: SlabKey, outcome: Outcome) -> bool {
-        let first = self.change(key, |record| record.settle(outcome)).unwrap_or(false);
-        if first {
-            *match outcome {
-                Outcome::Succeeded => &mut self.finished.succeeded,
-                Outcome::Failed => &mut self.finished.failed,
-                Outcome::Panicked => &mut self.finished.panicked,
-                Outcome::Cancelled => &mut self.finished.cancelled,
-                Outcome::Expired => &mut self.finished.expired,
-            } += 1;
+        let settled = self.change(key, |record| (record.settle(outcome), record.tenant));
+        let Some((true, tenant)) = settled else { return false };
+        self.finished.count(outcome);
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.finished.count(outcome);
         }
-        first
+        true
     }
 
     fn repeat(&mut self, key: SlabKey, tick: Tick, now: Now, clock: &Clock) {
@@ -538,6 +640,9 @@ impl Core {
         let now = self.latest;
         self.change(key, |record| record.stop(now));
         if let Some(record) = self.jobs.remove(key) {
+            if record.waited_for_by.is_some() {
+                self.unblock(record.tenant);
+            }
             after.stopped.push(Arc::clone(&record.work));
             after.records.push(record);
         }
@@ -669,7 +774,61 @@ impl Core {
             && record.turn == Turn::Queued
         {
             record.turn = Turn::Waiting;
-            self.ready.unlink(&mut self.jobs, key);
+            let tenant = record.tenant;
+            if record.stage() == Stage::Ready {
+                self.tenants.unqueue(&mut self.jobs, key);
+                self.refresh(tenant);
+            } else {
+                self.polls.unlink(&mut self.jobs, key);
+            }
+        }
+    }
+
+    /// A job begins to wait inside for another. False if that could never end: all that could run it wait as well.
+    pub(crate) fn begin_wait(&mut self, waiter: SlabKey, target: SlabKey) -> bool {
+        let Some(record) = self.jobs.get(target) else { return true };
+        let ends_by_itself = record.deadline != NEVER || (record.start_within != NEVER && record.due != NEVER);
+        if matches!(record.stage(), Stage::Running | Stage::Stopped) || ends_by_itself || record.waited_for_by.is_some()
+        {
+            return true;
+        }
+        let own_tenant = self.jobs.get(waiter).is_some_and(|waiter| waiter.tenant == record.tenant);
+        let tenant = record.tenant;
+        let out_of_permits = own_tenant
+            && self
+                .tenants
+                .get(tenant)
+                .is_some_and(|tenant| tenant.limits.running_max.is_some_and(|max| tenant.blocked + 1 >= max));
+        let out_of_workers =
+            self.jobs.get(waiter).is_some_and(|waiter| !waiter.future) && self.blocked + 1 >= self.workers_max;
+        if out_of_permits || out_of_workers {
+            return false;
+        }
+        self.blocked += 1;
+        if own_tenant && let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.blocked += 1;
+        }
+        if let Some(record) = self.jobs.get_mut(target) {
+            record.waited_for_by = Some(waiter);
+        }
+        true
+    }
+
+    /// The wait is over, also if the job has not started.
+    pub(crate) fn end_wait(&mut self, waiter: SlabKey, target: SlabKey) {
+        if let Some(record) = self.jobs.get_mut(target)
+            && record.waited_for_by == Some(waiter)
+        {
+            record.waited_for_by = None;
+            let tenant = record.tenant;
+            self.unblock(tenant);
+        }
+    }
+
+    fn unblock(&mut self, tenant: SlabKey) {
+        self.blocked = self.blocked.saturating_sub(1);
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.blocked = tenant.blocked.saturating_sub(1);
         }
     }
 
@@ -701,7 +860,7 @@ impl Core {
 
     /// The same, if there is a turn left at all.
     pub(crate) fn rouse_for_turns(&mut self, after: &mut After) {
-        if !self.ready.is_empty() {
+        if self.has_turns() {
             self.rouse(after);
         }
     }
@@ -724,6 +883,10 @@ impl Core {
         matches!(&self.waiters.standby, Standby::Armed { parker: watch, .. } if Arc::ptr_eq(watch, parker))
     }
 
+    fn has_turns(&self) -> bool {
+        !self.polls.is_empty() || !self.tenants.none_can_run()
+    }
+
     /// Closed, and no alarm matters any more.
     pub(crate) fn is_over(&self) -> bool {
         self.phase.is_closed() && self.gauges.running == self.gauges.zombies
@@ -731,7 +894,7 @@ impl Core {
 
     /// Closed, and nothing is left to be started or polled.
     pub(crate) fn needs_no_workers(&self) -> bool {
-        self.phase.is_closed() && self.ready.is_empty() && self.gauges.futures == 0
+        self.phase.is_closed() && !self.has_turns() && self.gauges.futures == 0
     }
 
     /// A worker has nothing to do: says until when to sleep.

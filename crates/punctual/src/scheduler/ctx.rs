@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::job::Record;
 use super::plan::{Plan, When};
 use super::work::Work;
 use super::{JobId, Shared};
@@ -44,6 +45,7 @@ pub struct Ctx {
 /// One run of a job, shared by its contexts and the scheduler.
 pub(crate) struct Run {
     pub(crate) work: Arc<dyn Work>,
+    pub(crate) tenant: SlabKey,
     pub(crate) due: Nanos,
     pub(crate) started: Nanos,
     /// The earlier of the deadline and the end of the run time-out.
@@ -67,16 +69,19 @@ struct Interest {
 }
 
 impl Run {
-    pub(crate) fn new(
-        work: Arc<dyn Work>,
-        due: Nanos,
-        started: Nanos,
-        stop_by: Nanos,
-        deadline: Nanos,
-        missed: u64,
-    ) -> Self {
-        let (cancelled, interest) = (AtomicBool::new(false), Mutex::new(Interest::default()));
-        Self { work, due, started, stop_by, deadline, missed, waker: OnceLock::new(), cancelled, interest }
+    pub(crate) fn new(record: &Record, started: Nanos, missed: u64) -> Self {
+        Self {
+            work: Arc::clone(&record.work),
+            tenant: record.tenant,
+            due: record.due,
+            started,
+            stop_by: started.saturating_add(record.run_timeout).min(record.deadline),
+            deadline: record.deadline,
+            missed,
+            waker: OnceLock::new(),
+            cancelled: AtomicBool::new(false),
+            interest: Mutex::new(Interest::default()),
+        }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -251,6 +256,22 @@ impl Ctx {
     #[must_use]
     pub fn id(&self) -> JobId {
         self.run.work.head().id()
+    }
+
+    /// The name of the tenant this job belongs to; empty for work that names none.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Limits, Scheduler};
+    /// let scheduler = Scheduler::new();
+    /// let acme = scheduler.tenant("acme", Limits::new()).unwrap();
+    /// let mut job = acme.now().run(|ctx| ctx.tenant()).unwrap();
+    /// assert_eq!(&*job.wait().unwrap(), "acme");
+    /// ```
+    #[must_use]
+    pub fn tenant(&self) -> Arc<str> {
+        let core = self.run.shared().core.lock();
+        core.tenants.get(self.run.tenant).map_or_else(|| Arc::from(""), |tenant| Arc::clone(&tenant.name))
     }
 
     /// The name given to this job, if any.

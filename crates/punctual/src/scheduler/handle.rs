@@ -40,7 +40,8 @@ impl<T> JobHandle<T> {
     /// Blocks until the job has an outcome.
     ///
     /// # Errors
-    /// [`JobError`] says why there is no result.
+    /// [`JobError`] says why there is no result. [`JobError::WouldDeadlock`], from inside a job, says that there never could
+    /// be one; then the handle is as it was.
     ///
     /// # Panics
     /// If the result was taken before.
@@ -51,7 +52,17 @@ impl<T> JobHandle<T> {
     /// assert_eq!(scheduler.now().run(|_| 1).unwrap().wait(), Ok(1));
     /// ```
     pub fn wait(&mut self) -> Result<T, JobError> {
-        self.wait_until(NEVER).expect("a wait without an end ends with the result")
+        let (shared, key) = (Arc::clone(&self.work.head().shared), self.work.head().key());
+        let Some(waiter) = worker::current_job(&shared) else {
+            return self.wait_until(NEVER).expect("a wait without an end ends with the result");
+        };
+        // Inside a job: does anybody remain who could run the other?
+        if !shared.core.lock().begin_wait(waiter, key) {
+            return Err(JobError::WouldDeadlock);
+        }
+        let result = self.wait_until(NEVER).expect("a wait without an end ends with the result");
+        shared.core.lock().end_wait(waiter, key);
+        result
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`. Giving up the wait is not giving up the job: the handle is still
@@ -226,6 +237,13 @@ impl<T, E> FlatHandle<T, E> {
     ///
     /// # Panics
     /// If the result was taken before.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let mut job = scheduler.now().run(|_| "7".parse::<u8>()).unwrap().flatten();
+    /// assert_eq!(job.wait(), Ok(7));
+    /// ```
     pub fn wait(&mut self) -> Result<T, FlatError<E>> {
         flat(self.job.wait())
     }
@@ -234,11 +252,25 @@ impl<T, E> FlatHandle<T, E> {
     ///
     /// # Panics
     /// If the result was taken before.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let mut job = scheduler.now().run(|_| "7".parse::<u8>()).unwrap().flatten();
+    /// assert_eq!(job.wait_timeout(std::time::Duration::from_secs(60)), Some(Ok(7)));
+    /// ```
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<T, FlatError<E>>> {
         self.job.wait_timeout(timeout).map(flat)
     }
 
     /// The handle as it was.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let mut job = scheduler.now().run(|_| "7".parse::<u8>()).unwrap().flatten();
+    /// job.into_inner().detach();
+    /// ```
     pub fn into_inner(self) -> JobHandle<Result<T, E>> {
         self.job
     }
@@ -321,18 +353,48 @@ impl SeriesHandle {
     }
 
     /// How many runs have ended.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let clock = punctual::VirtualClock::new();
+    /// let scheduler = punctual::Scheduler::builder().clock(&clock).build().unwrap();
+    /// let series = scheduler.every(Duration::from_secs(1)).run(|_| ()).unwrap();
+    /// clock.advance(Duration::from_secs(3)).unwrap();
+    /// assert_eq!(series.runs(), 3);
+    /// ```
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.tally.runs.load(Ordering::Relaxed)
     }
 
     /// How many ticks were missed.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let clock = punctual::VirtualClock::new();
+    /// let scheduler = punctual::Scheduler::builder().clock(&clock).build().unwrap();
+    /// let series = scheduler.every(Duration::from_secs(1)).run(|_| ()).unwrap();
+    /// clock.advance(Duration::from_secs(3)).unwrap();
+    /// assert_eq!(series.missed(), 0);
+    /// ```
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.tally.missed.load(Ordering::Relaxed)
     }
 
     /// How many runs panicked or returned an error.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let clock = punctual::VirtualClock::new();
+    /// let scheduler = punctual::Scheduler::builder().clock(&clock).build().unwrap();
+    /// let series = scheduler.every(Duration::from_secs(1)).run(|_| Err::<(), _>("no")).unwrap();
+    /// clock.advance(Duration::from_secs(3)).unwrap();
+    /// assert_eq!(series.failures(), 3);
+    /// ```
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.tally.failures.load(Ordering::Relaxed)
@@ -365,6 +427,13 @@ impl SeriesHandle {
     }
 
     /// The number of the series.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let series = scheduler.every(std::time::Duration::from_secs(1)).run(|_| ()).unwrap();
+    /// println!("series {}", series.id());
+    /// ```
     #[must_use]
     pub fn id(&self) -> JobId {
         self.work.head().id()
@@ -407,6 +476,13 @@ pub struct Stopped {
 
 impl Stopped {
     /// Blocks until the work has stopped; returns at once from inside the work itself.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let job = scheduler.now().run(|_| ()).unwrap();
+    /// job.stopped().wait();
+    /// ```
     pub fn wait(self) {
         if !self.is_own_job() {
             let head = self.work.head();
@@ -415,6 +491,13 @@ impl Stopped {
     }
 
     /// As [`wait`](Self::wait), for at most `timeout`; says whether the work has stopped.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// let job = scheduler.now().run(|_| ()).unwrap();
+    /// assert!(job.stopped().wait_timeout(std::time::Duration::from_secs(60)));
+    /// ```
     #[must_use]
     pub fn wait_timeout(self, timeout: Duration) -> bool {
         let head = self.work.head();

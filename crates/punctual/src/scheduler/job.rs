@@ -67,6 +67,12 @@ pub(crate) enum Turn {
 
 pub(crate) struct Record {
     pub(crate) work: Arc<dyn Work>,
+    pub(crate) tenant: SlabKey,
+    /// Lower goes first; and what one start costs its tenant.
+    pub(crate) priority: i8,
+    pub(crate) cost: u32,
+    /// A job that waits inside for this one to start.
+    pub(crate) waited_for_by: Option<SlabKey>,
     stage: Stage,
     outcome: Option<Outcome>,
     pub(crate) turn: Turn,
@@ -91,9 +97,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    pub(crate) fn new(work: Arc<dyn Work>, due: Nanos, now: Nanos) -> Self {
+    pub(crate) fn new(work: Arc<dyn Work>, tenant: SlabKey, due: Nanos, now: Nanos) -> Self {
         Self {
             work,
+            tenant,
+            priority: 0,
+            cost: 1,
+            waited_for_by: None,
             stage: Stage::Scheduled,
             outcome: None,
             turn: Turn::Waiting,

@@ -18,6 +18,7 @@ use crate::clock::{Clock, NEVER, Nanos, duration_to_nanos};
 use crate::cron::Cron;
 use crate::error::{Cause, Reason, Rejected};
 use crate::queue::Due;
+use crate::slab::SlabKey;
 
 /// When a job is due: after a `Duration`, at an `Instant`, or at a date (`SystemTime`). A date moves with the wall clock,
 /// the others do not.
@@ -96,6 +97,9 @@ struct Terms {
     run_timeout: Option<Duration>,
     deadline: Option<Due>,
     parent: Option<Arc<Run>>,
+    tenant: Option<SlabKey>,
+    priority: i8,
+    cost: Option<u32>,
 }
 
 impl Terms {
@@ -110,8 +114,40 @@ impl<'a> Plan<'a> {
         Self { shared, when, terms: Terms::default() }
     }
 
+    /// A child belongs to its parent's tenant.
     pub(crate) fn child_of(mut self, parent: &Arc<Run>) -> Self {
         self.terms.parent = Some(Arc::clone(parent));
+        self.terms.tenant = Some(parent.tenant);
+        self
+    }
+
+    pub(crate) fn for_tenant(mut self, tenant: SlabKey) -> Self {
+        self.terms.tenant = Some(tenant);
+        self
+    }
+
+    /// Which of a tenant's waiting jobs goes first: the lower number, 0 by default. One step counts as much as 30 s of
+    /// waiting, so nothing starves.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.now().priority(-1).run(|_| "sooner than others").unwrap().detach();
+    /// ```
+    pub fn priority(mut self, priority: i8) -> Self {
+        self.terms.priority = priority;
+        self
+    }
+
+    /// What a start counts against the tenant's fair share; 1 by default.
+    ///
+    /// # Example
+    /// ```
+    /// let scheduler = punctual::Scheduler::new();
+    /// scheduler.now().cost(10).run(|_| "as much as ten others").unwrap().detach();
+    /// ```
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.terms.cost = Some(cost);
         self
     }
 
@@ -217,16 +253,16 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn submit<B: Body + 'static>(self, body: B, future: bool) -> Result<JobHandle<B::Out>, (Reason, B)> {
+    fn submit<B: Body + 'static>(self, body: B, future: bool) -> Result<JobHandle<B::Out>, (Refused, B)> {
         let Self { shared, when, mut terms } = self;
         let work = Arc::new(Single::new(Head::new(shared, terms.name.take()), body));
         let erased: Arc<dyn Work> = Arc::<Single<B>>::clone(&work);
         let plan = |now| Ok((when.resolve(&shared.clock, now), None));
         match admit(shared, &terms, erased, future, plan) {
             Ok(()) => Ok(JobHandle::new(work)),
-            Err(reason) => {
+            Err(refused) => {
                 let body = Arc::into_inner(work).and_then(Single::into_body);
-                Err((reason, body.expect("nobody else has a rejected job")))
+                Err((refused, body.expect("nobody else has a rejected job")))
             }
         }
     }
@@ -238,6 +274,9 @@ impl fmt::Debug for Plan<'_> {
     }
 }
 
+/// Why, and when to try again.
+type Refused = (Reason, Option<Duration>);
+
 type Placed = ((Nanos, Option<SystemTime>), Option<Box<Series>>);
 
 /// The first step of the road: may it enter? Then its record is made.
@@ -247,7 +286,7 @@ fn admit(
     work: Arc<dyn Work>,
     future: bool,
     place: impl FnOnce(Nanos) -> Result<Placed, Reason>,
-) -> Result<(), Reason> {
+) -> Result<(), Refused> {
     let mut after = After::default();
     let admitted = try_admit(shared, terms, &work, future, place, &mut after);
     // The caller takes a rejected job apart: nobody else may hold it.
@@ -261,10 +300,18 @@ fn admit(
             }
             Ok(())
         }
-        Err(reason) => {
-            shared.core.lock().rejected += 1;
-            shared.emit(&Event::Rejected { reason: reason.clone() });
-            Err(reason)
+        Err(refused) => {
+            let mut core = shared.core.lock();
+            core.rejected += 1;
+            let tenant = terms.tenant.unwrap_or(core.tenants.default);
+            if let Some(tenant) = core.tenants.get_mut(tenant) {
+                tenant.rejected += 1;
+            }
+            drop(core);
+            if shared.is_listened_to() {
+                shared.emit(&Event::Rejected { reason: refused.0.clone() });
+            }
+            Err(refused)
         }
     }
 }
@@ -276,24 +323,29 @@ fn try_admit(
     future: bool,
     place: impl FnOnce(Nanos) -> Result<Placed, Reason>,
     after: &mut After,
-) -> Result<crate::slab::SlabKey, Reason> {
+) -> Result<SlabKey, Refused> {
+    let alone = |reason| (reason, None);
     let mut core = shared.core.lock();
     if !core.started && !core.phase.is_closing() {
         drop(core);
-        worker::start_first(shared).map_err(|error| Reason::NoThread(error.kind()))?;
+        worker::start_first(shared).map_err(|error| alone(Reason::NoThread(error.kind())))?;
         core = shared.core.lock();
     }
     if core.phase.is_closing() {
-        return Err(Reason::Closed);
+        return Err(alone(Reason::Closed));
     }
     let now = core.now(&shared.clock);
-    let ((due, wall_due), series) = place(now)?;
+    let ((due, wall_due), series) = place(now).map_err(alone)?;
     let deadline = terms.deadline(&shared.clock, now);
     let no_time_to_start = terms.start_within.is_some_and(|wait| wait.is_zero());
     if (deadline != NEVER && deadline <= due.max(now)) || no_time_to_start {
-        return Err(Reason::Expired);
+        return Err(alone(Reason::Expired));
     }
-    let mut record = Record::new(Arc::clone(work), due, now);
+    let tenant = terms.tenant.unwrap_or(core.tenants.default);
+    core.tenants.admit(tenant, due <= now, now)?;
+    let mut record = Record::new(Arc::clone(work), tenant, due, now);
+    record.priority = terms.priority;
+    record.cost = terms.cost.unwrap_or(1).max(1);
     record.wall_due = wall_due;
     record.start_within = terms.start_within.map_or(NEVER, duration_to_nanos);
     record.run_timeout = terms.run_timeout.map_or(NEVER, duration_to_nanos);
@@ -353,6 +405,11 @@ impl<'a> SeriesPlan<'a> {
     fn new(shared: &'a Arc<Shared>, grid: Grid) -> Self {
         let (missed, on_failure) = (Missed::default(), OnFailure::default());
         Self { shared, grid, first: None, missed, on_failure, terms: Terms::default() }
+    }
+
+    pub(crate) fn for_tenant(mut self, tenant: SlabKey) -> Self {
+        self.terms.tenant = Some(tenant);
+        self
     }
 
     /// Counts each period from the end of the run before, instead of keeping to a grid. No effect on a cron.
@@ -517,7 +574,7 @@ impl<'a> SeriesPlan<'a> {
         submitted.map_err(|(reason, body)| Rejected::new(reason, body.start))
     }
 
-    fn submit<B>(self, body: B, future: bool) -> Result<SeriesHandle, (Reason, B)>
+    fn submit<B>(self, body: B, future: bool) -> Result<SeriesHandle, (Refused, B)>
     where
         B: Body<Out = Option<String>> + 'static,
     {
@@ -533,9 +590,9 @@ impl<'a> SeriesPlan<'a> {
         };
         match admit(shared, &terms, erased, future, place) {
             Ok(()) => Ok(SeriesHandle::new(work, tally.expect("an admitted series was placed"))),
-            Err(reason) => {
+            Err(refused) => {
                 let body = Arc::into_inner(work).and_then(Multiple::into_body);
-                Err((reason, body.expect("nobody else has a rejected series")))
+                Err((refused, body.expect("nobody else has a rejected series")))
             }
         }
     }

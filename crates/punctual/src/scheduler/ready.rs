@@ -14,6 +14,10 @@ impl Ready {
         self.first.is_none()
     }
 
+    pub(crate) fn first(&self) -> Option<SlabKey> {
+        self.first
+    }
+
     pub(crate) fn push(&mut self, jobs: &mut Slab<Record>, key: SlabKey) {
         let before = self.last.replace(key);
         match before.and_then(|before| jobs.get_mut(before)) {

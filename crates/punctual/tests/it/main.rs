@@ -16,4 +16,5 @@ mod rules;
 mod series;
 mod shutdown;
 mod soak_scheduler;
+mod tenancy;
 mod virtual_clock;
