@@ -14,7 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     scenes::cancelled_work()?;
     scenes::expired_work()?;
     scenes::a_series_that_misses_ticks()?;
+    scenes::tenants()?;
     scenes::a_year_in_a_moment()?;
-    println!("\nThat was layers 1 and 2. `scripts/test` proves it; docs/guarantees.md says what is promised.");
+    println!("\nThat was layers 1 to 3. `scripts/test` proves it; docs/guarantees.md says what is promised.");
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! The scenes, one function each.
 
 use std::error::Error;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual::{Cron, DelayQueue, JobHandle, Missed, Scheduler, VirtualClock};
+use punctual::{Cron, DelayQueue, JobHandle, Limits, Missed, Scheduler, Tenant, VirtualClock};
 
 use crate::timeline::Timeline;
 
@@ -185,9 +185,46 @@ pub(crate) fn a_series_that_misses_ticks() -> Scene {
     Ok(())
 }
 
+pub(crate) fn tenants() -> Scene {
+    let timeline = Timeline::open(
+        "7. Tenants",
+        "One worker, three tenants. A big one has queued 10,000 jobs; a small one comes late and is served next. Weights\nshare what is left. What does not fit is refused at the door, with the work given back.",
+        ms(300),
+    );
+    let scheduler = Scheduler::builder().workers(1).build()?;
+    let (release, blocked) = mpsc::channel::<()>();
+    let gate = scheduler.now().run(move |_| blocked.recv().is_ok())?;
+    let served = Arc::new(Mutex::new(String::new()));
+    let submit = |tenant: &Tenant, letter: char, jobs: usize| -> Scene {
+        for _ in 0..jobs {
+            let served = Arc::clone(&served);
+            tenant.now().run(move |_| served.lock().expect("no job panics").push(letter))?.detach();
+        }
+        Ok(())
+    };
+    let big = scheduler.tenant("big", Limits::new().weight(1))?;
+    let heavy = scheduler.tenant("heavy", Limits::new().weight(3))?;
+    let small = scheduler.tenant("small", Limits::new().backlog_max(2))?;
+    submit(&big, 'b', 10_000)?;
+    submit(&heavy, 'H', 30)?;
+    submit(&small, 's', 2)?;
+    let refused = small.now().run(|_| ()).expect_err("two places are taken");
+    timeline.note(&refused.to_string());
+    let withdrawn = heavy.now().run(|_| unreachable!("nobody wants it"))?;
+    drop(withdrawn);
+    timeline.note("a queued job whose caller left is gone, and its place is free");
+    release.send(())?;
+    gate.stopped().wait();
+    let report = scheduler.shutdown(Duration::from_secs(5));
+    let order = served.lock().expect("no job panics");
+    timeline.note(&format!("served in this order: {}...", &order[..44]));
+    timeline.note(&format!("{report}"));
+    Ok(())
+}
+
 pub(crate) fn a_year_in_a_moment() -> Scene {
     let timeline = Timeline::open(
-        "7. A year in a moment",
+        "8. A year in a moment",
         "The same code on a virtual clock: an hourly cron in Paris for a year, over both changes of the clocks.",
         ms(1000),
     );
