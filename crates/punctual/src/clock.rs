@@ -129,6 +129,7 @@ impl Clock {
 
     /// Now, as the rest of the crate counts it.
     #[allow(clippy::disallowed_methods, reason = "the clock is where time is read")]
+    #[inline]
     pub(crate) fn nanos(&self) -> Nanos {
         match &self.source {
             Source::Real(real) => nanos_between(real.origin, Instant::now()),
@@ -217,11 +218,13 @@ impl fmt::Debug for Clock {
     }
 }
 
+#[inline]
 fn nanos_between(origin: Instant, instant: Instant) -> Nanos {
     duration_to_nanos(instant.saturating_duration_since(origin))
 }
 
 /// A duration in nanoseconds; [`NEVER`] if it is too long to count.
+#[inline]
 pub(crate) fn duration_to_nanos(duration: Duration) -> Nanos {
     duration
         .as_secs()

@@ -309,7 +309,7 @@ impl<T> DelayQueue<T> {
         if let Some((_, item)) = state.wheel.pop(now) {
             let wake = state.end_if_drained();
             drop(state);
-            wake.give();
+            give(wake);
             return Ok(item);
         }
         if state.closed && state.wheel.is_empty() {
@@ -342,7 +342,7 @@ impl<T> DelayQueue<T> {
         }
         let wake = state.end_if_drained();
         drop(state);
-        wake.give();
+        give(wake);
         items
     }
 
@@ -362,7 +362,7 @@ impl<T> DelayQueue<T> {
         // Whoever is armed for it wakes for nothing once, which is cheaper than waking it now.
         let wake = state.end_if_drained();
         drop(state);
-        wake.give();
+        give(wake);
         item
     }
 
@@ -381,7 +381,7 @@ impl<T> DelayQueue<T> {
         let items = state.wheel.take_all();
         let wake = state.end_if_drained();
         drop(state);
-        wake.give();
+        give(wake);
         items
     }
 
@@ -404,7 +404,7 @@ impl<T> DelayQueue<T> {
         let never = state.wheel.take_never();
         let wake = state.end_if_drained();
         drop(state);
-        wake.give();
+        give(wake);
         never
     }
 
@@ -448,6 +448,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         if state.wheel.len() >= inner.capacity {
             return Err(PushError::Full(item));
         }
+        // Read inside the lock: an entry that is due now stands behind everything due already.
         let now = state.now(&inner.clock);
         let due = due.resolve(&inner.clock, now);
         let key = state.wheel.push(due, now, item);
@@ -552,8 +553,14 @@ impl<T: Send + 'static> Inner<T> {
         let mut parker = None;
         let mut state = self.state.lock();
         loop {
-            let now = state.now(&self.clock);
-            if let Some((_, item)) = state.wheel.pop(now) {
+            // What was due when time was last read is due still: a backlog is taken without reading it again.
+            let mut now = state.latest;
+            let mut taken = state.wheel.pop(now);
+            if taken.is_none() {
+                now = state.now(&self.clock);
+                taken = state.wheel.pop(now);
+            }
+            if let Some((_, item)) = taken {
                 let wake = state.cover(now);
                 drop(state);
                 self.give(wake);
@@ -574,10 +581,10 @@ impl<T: Send + 'static> Inner<T> {
             let (id, until, mut wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
             if !waiters.has_leader() {
                 // It gives up before the earliest entry and no other sleeper is armed for it: async consumers need somebody.
-                wake.merge(state.cover(now));
+                wake.merge(state.cover(now).unwrap_or_default());
             }
             drop(state);
-            self.give(wake);
+            self.give(Some(wake));
             parker.park(&self.clock, until.min(give_up));
             state = self.state.lock();
             state.waiters.get_up(id);
@@ -585,7 +592,9 @@ impl<T: Send + 'static> Inner<T> {
     }
 
     /// Gives the wake-ups of a decision made under the lock, after its release.
-    fn give(self: &Arc<Self>, mut wake: Wake) {
+    #[inline]
+    fn give(self: &Arc<Self>, wake: Option<Wake>) {
+        let Some(mut wake) = wake else { return };
         if let Some(parker) = wake.start_standby.take() {
             self.start_standby(parker);
         }
@@ -645,6 +654,14 @@ impl<T> Inner<T> {
     }
 }
 
+/// Gives wake-ups that need no thread started.
+#[inline]
+fn give(wake: Option<Wake>) {
+    if let Some(wake) = wake {
+        wake.give();
+    }
+}
+
 impl<T> State<T> {
     fn now(&mut self, clock: &Clock) -> Nanos {
         self.latest = self.latest.max(clock.nanos());
@@ -652,7 +669,7 @@ impl<T> State<T> {
     }
 
     /// Makes sure that somebody is armed for the earliest entry, after somebody left.
-    fn cover(&mut self, now: Nanos) -> Wake {
+    fn cover(&mut self, now: Nanos) -> Option<Wake> {
         if self.wheel.is_empty() {
             return self.end_if_drained();
         }
@@ -661,7 +678,13 @@ impl<T> State<T> {
     }
 
     /// The same after an entry came in that is due at `due`: the others are covered already.
-    fn cover_new(&mut self, due: Nanos, now: Nanos) -> Wake {
+    #[inline]
+    fn cover_new(&mut self, due: Nanos, now: Nanos) -> Option<Wake> {
+        // By far the most pushes end here.
+        if self.waiters.covers(due) { None } else { Some(self.rearm(due, now)) }
+    }
+
+    fn rearm(&mut self, due: Nanos, now: Nanos) -> Wake {
         let mut wake = self.waiters.cover(due);
         if !self.waiters.has_leader() && self.waiters.has_untold() {
             let (next, told) = self.tell_due(now);
@@ -684,8 +707,9 @@ impl<T> State<T> {
     }
 
     /// On a closed queue that has nothing left, everybody learns of the end.
-    fn end_if_drained(&mut self) -> Wake {
-        if self.closed && self.wheel.is_empty() { self.waiters.rouse_all() } else { Wake::default() }
+    #[inline]
+    fn end_if_drained(&mut self) -> Option<Wake> {
+        (self.closed && self.wheel.is_empty()).then(|| self.waiters.rouse_all())
     }
 }
 

@@ -111,14 +111,29 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn remove(&mut self, key: SlabKey) -> Option<T> {
-        self.get(key)?;
-        self.remove_at(key.index)
+        let slot = self.chunks.get_mut(key.index as usize / CHUNK)?.get_mut(key.index as usize % CHUNK)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        self.vacate(key.index);
+        Some(value)
     }
 
-    /// Takes the value at an index, whatever its generation.
-    pub(crate) fn remove_at(&mut self, index: u32) -> Option<T> {
+    /// Takes the value at an index, if its mark is the one given and it is the one meant.
+    pub(crate) fn remove_marked(&mut self, index: u32, mark: u32, is_it: impl FnOnce(&T) -> bool) -> Option<T> {
         let slot = self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)?;
-        let value = slot.value.take()?;
+        if slot.mark != mark {
+            return None;
+        }
+        let value = slot.value.take_if(|value| is_it(value))?;
+        self.vacate(index);
+        Some(value)
+    }
+
+    #[inline]
+    fn vacate(&mut self, index: u32) {
+        let slot = &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK];
         self.len -= 1;
         // A slot at the last generation is retired: reusing it could give an old key a new meaning.
         if slot.generation < u32::MAX - 1 {
@@ -132,10 +147,10 @@ impl<T> Slab<T> {
         if self.len == 0 && self.chunks.len() > KEPT_CHUNKS {
             self.give_back();
         }
-        Some(value)
     }
 
     /// Frees everything of a slab that has fallen empty.
+    #[cold]
     fn give_back(&mut self) {
         self.generation_floor = self.generation_max;
         self.first_free = NO_SLOT;

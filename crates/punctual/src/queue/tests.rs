@@ -70,7 +70,7 @@ impl Timed {
         if state.wheel.is_empty() || on_its_way {
             return;
         }
-        let wake = state.cover(now);
+        let wake = state.cover(now).unwrap_or_default();
         drop(state);
         let nobody = wake.parkers.is_empty() && wake.wakers.is_empty() && wake.start_standby.is_none();
         assert!(nobody, "the earliest entry was not covered: {wake:?}");

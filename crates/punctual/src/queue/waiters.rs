@@ -147,6 +147,12 @@ impl Waiters {
         }
     }
 
+    /// Whether the leader is armed for `head` already.
+    #[inline]
+    pub(crate) fn covers(&self, head: Nanos) -> bool {
+        self.leader.as_ref().is_some_and(|leader| leader.until <= head)
+    }
+
     /// Makes sure that somebody is armed for `head`: the new earliest entry, or the next one after somebody left.
     pub(crate) fn cover(&mut self, head: Nanos) -> Wake {
         if head == NEVER {

@@ -31,6 +31,9 @@ const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 8;
 /// Dead stubs a slot may hold beyond as many as it has live ones, so that a small slot is not compacted all the time.
 const SLACK: usize = 32;
+/// A slot of a higher level with this many stubs is cascaded ahead of its earliest due, by this much a stub.
+const CROWD: usize = 4096;
+const CASCADE_NS: u64 = 25;
 /// Emptied slot arrays up to this capacity are kept for reuse.
 const KEPT_STUBS: usize = 64;
 
@@ -122,8 +125,7 @@ impl<T> Wheel<T> {
     pub(crate) fn pop(&mut self, now: Nanos) -> Option<(Nanos, T)> {
         loop {
             while let Some(stub) = self.pop_run(now) {
-                if self.is_live(stub) {
-                    let entry = self.entries.remove_at(stub.index).expect("a live stub has an entry");
+                if let Some(entry) = self.entries.remove_marked(stub.index, stub.stamp, |entry| entry.due == stub.due) {
                     return Some((entry.due, entry.item));
                 }
                 self.run_dead = self.run_dead.saturating_sub(1);
@@ -159,8 +161,18 @@ impl<T> Wheel<T> {
         self.drop_dead_heads();
         match self.run_head() {
             Some(due) => due,
-            None => self.first_slot().map_or(NEVER, |(level, digit)| self.levels[level].slots[digit].min),
+            None => self.first_slot().map_or(NEVER, |(level, digit)| self.wake_for(level, digit)),
         }
+    }
+
+    /// When to wake for a slot: at its earliest entry, or before it if so many must be cascaded that they would be late.
+    fn wake_for(&self, level: usize, digit: usize) -> Nanos {
+        let slot = &self.levels[level].slots[digit];
+        if level == 0 || slot.stubs.len() < CROWD {
+            return slot.min;
+        }
+        let lead = CASCADE_NS * slot.stubs.len() as u64;
+        slot.min.saturating_sub(lead).max(self.slot_begin(level, digit) << TICK_BITS).min(slot.min)
     }
 
     /// The same for the entry after the earliest, for whoever stands by to take over.
@@ -253,6 +265,9 @@ impl<T> Wheel<T> {
     /// Moves the cursor up to `now` if no occupied slot begins before it, so that what comes next stands as low as it can.
     fn catch_up(&mut self, now: Nanos) {
         let tick = now >> TICK_BITS;
+        if tick == self.cursor && !self.is_empty() {
+            return;
+        }
         if self.is_empty() {
             // Nothing depends on the cursor: it may even go back.
             debug_assert!(self.run_dead <= self.run.len() + self.stragglers.len());
@@ -313,6 +328,9 @@ impl<T> Wheel<T> {
             let end = begin + (span - 1);
             self.cursor = if end <= tick { end } else { begin };
             let mut stubs = std::mem::take(&mut self.levels[level].slots[digit].stubs);
+            if self.levels[level].slots[digit].dead > 0 {
+                stubs.retain(|&stub| self.is_live(stub));
+            }
             self.levels[level].slots[digit].clear();
             self.vacate(level, digit);
             if end <= tick {
@@ -330,8 +348,8 @@ impl<T> Wheel<T> {
 
     /// A slot wholly past becomes part of the run without walking down the levels. Touching each entry here, many at a
     /// time, also brings them into the cache for the pops that follow.
-    fn append_to_run(&mut self, stubs: &mut Vec<Stub>) {
-        stubs.retain(|&stub| self.is_live(stub));
+    fn append_to_run(&mut self, stubs: &mut [Stub]) {
+        debug_assert!(stubs.iter().all(|&stub| self.is_live(stub)));
         stubs.sort_by_key(|stub| stub.due);
         debug_assert!(self.run.back().zip(stubs.first()).is_none_or(|(last, first)| last.due <= first.due));
         self.run.extend(stubs.iter());
@@ -340,11 +358,9 @@ impl<T> Wheel<T> {
     fn cascade(&mut self, stubs: &[Stub]) {
         let mut current = Vec::new();
         for &stub in stubs {
-            if self.is_live(stub) {
-                match place_of(stub.due, self.cursor) {
-                    Place::Run => current.push(stub),
-                    Place::Slot { level, digit } => self.place_in_slot(stub, level, digit),
-                }
+            match place_of(stub.due, self.cursor) {
+                Place::Run => current.push(stub),
+                Place::Slot { level, digit } => self.place_in_slot(stub, level, digit),
             }
         }
         self.append_to_run(&mut current);
