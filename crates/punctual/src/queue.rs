@@ -1,13 +1,9 @@
 //! Layer 1: [`DelayQueue`], a queue whose entries can be taken only once they are due.
 //!
-//! One mutex guards the wheel (where entries wait) and the waiters (who sleeps); the decisions below are made under it,
-//! and wake-ups, wakers and destructors run after it is released.
-//!
-//! # Invariants
-//! 1. An entry leaves through the wheel exactly once: by `pop`, by `cancel`, or with everything at the end.
-//! 2. Before the lock is released with entries left, somebody who waits is armed for the earliest of them (`cover`).
-//! 3. `latest` never goes back: it is the time the queue decides by.
+//! Here is its face. One mutex guards the wheel (where entries wait) and the waiters (who sleeps); what is decided under
+//! it is in `inner`, and wake-ups, wakers and destructors run after it is released.
 
+mod inner;
 mod take_async;
 pub(crate) mod waiters;
 pub(crate) mod wheel;
@@ -19,16 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::clock::{Clock, NEVER, Nanos, Parker, duration_to_nanos};
+use crate::clock::{Clock, NEVER, Nanos, duration_to_nanos};
 use crate::error::{PushError, TakeTimeoutError, TryTakeError};
 use crate::slab::SlabKey;
-use crate::sync::{self, Mutex};
+use inner::{Inner, give};
 pub use take_async::TakeAsync;
-use waiters::{Standby, Waiters, Wake};
-use wheel::Wheel;
-
-/// How long the queue's own thread stays when there is nothing to be armed for.
-const LINGER: Nanos = 1_000_000_000;
 
 /// A queue whose entries can be taken only once they are due, in the order `(due, insertion)`.
 ///
@@ -56,21 +47,6 @@ pub struct DelayQueue<T> {
 /// The last of these to go ends the queue. The queue's own thread holds only the inside.
 struct Owner<T> {
     inner: Arc<Inner<T>>,
-}
-
-struct Inner<T> {
-    clock: Clock,
-    capacity: usize,
-    state: Mutex<State<T>>,
-}
-
-struct State<T> {
-    wheel: Wheel<T>,
-    waiters: Waiters,
-    closed: bool,
-    /// No handle is left.
-    abandoned: bool,
-    latest: Nanos,
 }
 
 /// When something is due: after a `Duration`, or at an `Instant`.
@@ -192,9 +168,7 @@ impl<T> DelayQueue<T> {
     }
 
     fn make(clock: Clock, capacity: usize) -> Self {
-        let state = State { wheel: Wheel::new(), waiters: Waiters::new(), closed: false, abandoned: false, latest: 0 };
-        let inner = Arc::new(Inner { clock, capacity, state: Mutex::new(state) });
-        Self { owner: Arc::new(Owner { inner }) }
+        Self { owner: Arc::new(Owner { inner: Arc::new(Inner::new(clock, capacity)) }) }
     }
 
     fn inner(&self) -> &Arc<Inner<T>> {
@@ -544,172 +518,6 @@ impl<T: Send + 'static> DelayQueue<T> {
     /// ```
     pub fn take_async(&self) -> TakeAsync<'_, T> {
         TakeAsync::new(self.inner())
-    }
-}
-
-impl<T: Send + 'static> Inner<T> {
-    fn take_until(self: &Arc<Self>, give_up: Nanos) -> Result<T, TakeTimeoutError> {
-        let _presence = self.clock.presence();
-        let mut parker = None;
-        let mut state = self.state.lock();
-        loop {
-            // What was due when time was last read is due still: a backlog is taken without reading it again.
-            let mut now = state.latest;
-            let mut taken = state.wheel.pop(now);
-            if taken.is_none() {
-                now = state.now(&self.clock);
-                taken = state.wheel.pop(now);
-            }
-            if let Some((_, item)) = taken {
-                let wake = state.cover(now);
-                drop(state);
-                self.give(wake);
-                return Ok(item);
-            }
-            if state.closed && state.wheel.is_empty() {
-                return Err(TakeTimeoutError::Closed);
-            }
-            if now >= give_up {
-                let wake = state.cover(now);
-                drop(state);
-                self.give(wake);
-                return Err(TakeTimeoutError::TimedOut);
-            }
-            let parker = parker.get_or_insert_with(Parker::of_this_thread);
-            let head = state.wheel.next_wake();
-            let State { wheel, waiters, .. } = &mut *state;
-            let (id, until, mut wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
-            if !waiters.has_leader() {
-                // It gives up before the earliest entry and no other sleeper is armed for it: async consumers need somebody.
-                wake.merge(state.cover(now).unwrap_or_default());
-            }
-            drop(state);
-            self.give(Some(wake));
-            parker.park(&self.clock, until.min(give_up));
-            state = self.state.lock();
-            state.waiters.get_up(id);
-        }
-    }
-
-    /// Gives the wake-ups of a decision made under the lock, after its release.
-    #[inline]
-    fn give(self: &Arc<Self>, wake: Option<Wake>) {
-        let Some(mut wake) = wake else { return };
-        if let Some(parker) = wake.start_standby.take() {
-            self.start_standby(parker);
-        }
-        wake.give();
-    }
-
-    /// Starts the queue's own thread, which keeps the time for async consumers.
-    fn start_standby(self: &Arc<Self>, parker: Arc<Parker>) {
-        let inner = Arc::clone(self);
-        self.clock.expect_busy();
-        let started = sync::spawn("punctual-queue", None, move || inner.keep_time(&parker));
-        if started.is_err() {
-            self.clock.no_longer_busy();
-            let mut state = self.state.lock();
-            state.waiters.standby = Standby::Absent;
-            // No thread to be had: the consumer polls again, and asks again, until there is one. Slow, but nothing is lost.
-            let waker = state.waiters.tell_one();
-            drop(state);
-            Wake { wakers: waker.into_iter().collect(), ..Wake::default() }.give();
-        }
-    }
-
-    /// What the queue's own thread does: wakes async consumers when entries fall due. Takes none itself.
-    fn keep_time(&self, parker: &Arc<Parker>) {
-        let _presence = self.clock.adopt_presence();
-        let mut idle = false;
-        loop {
-            let mut state = self.state.lock();
-            let now = state.now(&self.clock);
-            let (next, wake) = state.tell_due(now);
-            let needed = !state.waiters.has_leader() && state.waiters.has_async() && next < NEVER;
-            if state.abandoned || (idle && !needed) {
-                state.waiters.standby = Standby::Absent;
-                drop(state);
-                return wake.give();
-            }
-            idle = !needed;
-            let armed_for = if needed { next } else { NEVER };
-            state.waiters.standby = Standby::Armed { parker: Arc::clone(parker), until: armed_for };
-            drop(state);
-            wake.give();
-            parker.park(&self.clock, if needed { next } else { now.saturating_add(LINGER) });
-        }
-    }
-}
-
-impl<T> Inner<T> {
-    /// Closes, empties and wakes all.
-    fn end(&self) -> Vec<T> {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let items = state.wheel.take_all();
-        let wake = state.waiters.rouse_all();
-        drop(state);
-        wake.give();
-        items
-    }
-}
-
-/// Gives wake-ups that need no thread started.
-#[inline]
-fn give(wake: Option<Wake>) {
-    if let Some(wake) = wake {
-        wake.give();
-    }
-}
-
-impl<T> State<T> {
-    fn now(&mut self, clock: &Clock) -> Nanos {
-        self.latest = self.latest.max(clock.nanos());
-        self.latest
-    }
-
-    /// Makes sure that somebody is armed for the earliest entry, after somebody left.
-    fn cover(&mut self, now: Nanos) -> Option<Wake> {
-        if self.wheel.is_empty() {
-            return self.end_if_drained();
-        }
-        let head = self.wheel.next_wake();
-        self.cover_new(head, now)
-    }
-
-    /// The same after an entry came in that is due at `due`: the others are covered already.
-    #[inline]
-    fn cover_new(&mut self, due: Nanos, now: Nanos) -> Option<Wake> {
-        // By far the most pushes end here.
-        if self.waiters.covers(due) { None } else { Some(self.rearm(due, now)) }
-    }
-
-    fn rearm(&mut self, due: Nanos, now: Nanos) -> Wake {
-        let mut wake = self.waiters.cover(due);
-        if !self.waiters.has_leader() && self.waiters.has_untold() {
-            let (next, told) = self.tell_due(now);
-            wake.merge(told);
-            if self.waiters.has_untold() && next < NEVER {
-                wake.merge(self.waiters.arm_standby(next));
-            }
-        }
-        wake
-    }
-
-    /// Tells async consumers of the entries that are due. Says when the next one after these is.
-    fn tell_due(&mut self, now: Nanos) -> (Nanos, Wake) {
-        let mut wake = Wake::default();
-        let (due, next) = self.wheel.due_and_next(now);
-        if !self.waiters.has_leader() {
-            self.waiters.tell(due, &mut wake);
-        }
-        (next, wake)
-    }
-
-    /// On a closed queue that has nothing left, everybody learns of the end.
-    #[inline]
-    fn end_if_drained(&mut self) -> Option<Wake> {
-        (self.closed && self.wheel.is_empty()).then(|| self.waiters.rouse_all())
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::Inner;
+use super::inner::Inner;
 use super::waiters::WaiterId;
 use crate::panics::quietly;
 

@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use super::waiters::Standby;
 use super::*;
 use crate::clock::VirtualClock;
 use crate::model::model;
-use crate::sync::{Condvar, thread};
+use crate::sync::{Condvar, Mutex, thread};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

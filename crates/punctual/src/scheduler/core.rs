@@ -1,5 +1,8 @@
 //! Everything the scheduler decides, under one lock: who is due, who is next, who is done.
 //!
+//! Here is the road itself (admit, wait, pick, check, finish). Beside it: `interest` (cancel and expiry), `tenancy`,
+//! `inside` (jobs that wait for jobs), `sleep` (who is armed, who is woken), `wall` (dates) and `gauges`.
+//!
 //! Nothing of the user's is called here. What is to be done once the lock is free (settle a result, wake somebody, drop a
 //! payload, start a thread) is collected in `After`.
 //!
@@ -8,6 +11,13 @@
 //! 2. Before the lock is released, somebody is armed for the earliest alarm: an idle worker, or the watch.
 //! 3. While the ready list holds more than awake workers will take, an idle worker has been roused or a thread asked for.
 //! 4. The gauges equal the number of records in each stage.
+
+mod gauges;
+mod inside;
+mod interest;
+mod sleep;
+mod tenancy;
+mod wall;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,21 +30,21 @@ use super::job::{Outcome, Record, Turn};
 use super::ready::Ready;
 use super::repeat::{Now, Series, Tick};
 use super::shutdown::Phase;
-use super::tenants::{Standing, TenantState, Tenants};
+use super::tenants::Tenants;
 use super::work::End;
-use crate::clock::{Clock, NEVER, Nanos, Parker, duration_to_nanos};
-use crate::error::{Cause, JobError, Stage};
+use crate::clock::{Clock, NEVER, Nanos};
+use crate::error::{JobError, Stage};
 use crate::metrics::{Histogram, Outcomes, Snapshot};
-use crate::queue::waiters::{Standby, WaiterId, Waiters};
+use crate::queue::waiters::Waiters;
 use crate::queue::wheel::Wheel;
 use crate::slab::{Slab, SlabKey};
+pub(crate) use gauges::Gauges;
+pub use interest::Cancel;
+pub(crate) use interest::Disposal;
+pub(crate) use wall::mono_of;
 
 /// Alarms handled before the lock is given to others.
 const BATCH: usize = 256;
-/// While jobs wait for a date, the wall clock is compared this often.
-const WALL_CHECK: Nanos = 30_000_000_000;
-/// A smaller disagreement of the clocks is drift, which each job meets at its own due instant.
-const WALL_TOLERANCE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Core {
     pub(crate) jobs: Slab<Record>,
@@ -82,51 +92,6 @@ pub(crate) enum Alarm {
     Tenant(SlabKey),
 }
 
-/// How many records are in each stage.
-#[derive(Debug, Default)]
-pub(crate) struct Gauges {
-    pub(crate) scheduled: usize,
-    /// Of the scheduled: those that wait for a date.
-    by_wall: usize,
-    pub(crate) ready: usize,
-    pub(crate) running: usize,
-    /// Of the running: futures that are polled here.
-    futures: usize,
-    zombies: usize,
-}
-
-impl Gauges {
-    fn enter(&mut self, record: &Record) {
-        self.each(record, |gauge| *gauge += 1);
-    }
-
-    fn leave(&mut self, record: &Record) {
-        self.each(record, |gauge| *gauge -= 1);
-    }
-
-    fn each(&mut self, record: &Record, mut change: impl FnMut(&mut usize)) {
-        match record.stage() {
-            Stage::Scheduled => {
-                change(&mut self.scheduled);
-                if record.wall_due.is_some() {
-                    change(&mut self.by_wall);
-                }
-            }
-            Stage::Ready => change(&mut self.ready),
-            Stage::Running => {
-                change(&mut self.running);
-                if record.future && !record.away {
-                    change(&mut self.futures);
-                }
-                if record.outcome().is_some() {
-                    change(&mut self.zombies);
-                }
-            }
-            Stage::Stopped => {}
-        }
-    }
-}
-
 /// A job that a worker is to carry on with.
 pub(crate) struct Picked {
     pub(crate) key: SlabKey,
@@ -144,36 +109,6 @@ pub(crate) enum Handled {
     Pending,
     Ended(End),
     Dropped,
-}
-
-/// `cancel` has three answers.
-///
-/// # Example
-/// ```
-/// use punctual::{Cancel, Scheduler};
-/// use std::time::Duration;
-/// let scheduler = Scheduler::new();
-/// let job = scheduler.after(Duration::from_secs(60)).run(|_| ()).unwrap();
-/// assert_eq!(job.cancel(), Cancel::Prevented);
-/// assert_eq!(job.cancel(), Cancel::TooLate);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cancel {
-    /// It never started and never will.
-    Prevented,
-    /// It runs: the outcome is Cancelled now, the work has been told, a result that comes later is dropped.
-    Requested,
-    /// Its outcome was settled already.
-    TooLate,
-}
-
-/// Where the payload of a job that never ran is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Disposal {
-    /// By the caller, who decided that it should end.
-    Here,
-    /// On a thread for it: the caller keeps the time, and a destructor may take long.
-    Elsewhere,
 }
 
 impl Core {
@@ -331,59 +266,6 @@ impl Core {
         }
     }
 
-    /// Something changed about a tenant: can it run?
-    fn refresh(&mut self, tenant: SlabKey) {
-        let standing = self.tenants.refresh(tenant, self.latest);
-        let Some(state) = self.tenants.get_mut(tenant) else { return };
-        match (standing, state.alarm) {
-            (Standing::WaitsForRate(until), None) => {
-                state.alarm = Some(self.alarms.push(until, self.latest, Alarm::Tenant(tenant)));
-            }
-            (Standing::WaitsForRate(until), Some(alarm)) => {
-                self.alarms.reschedule(alarm, until, self.latest);
-            }
-            (Standing::Runs | Standing::Cannot, Some(alarm)) => {
-                state.alarm = None;
-                self.alarms.cancel(alarm);
-            }
-            (Standing::Runs | Standing::Cannot, None) => {}
-        }
-    }
-
-    /// Changes the settings of a tenant.
-    pub(crate) fn change_tenant(&mut self, tenant: SlabKey, change: impl FnOnce(&mut TenantState), after: &mut After) {
-        if let Some(state) = self.tenants.get_mut(tenant) {
-            change(state);
-        }
-        self.refresh(tenant);
-        self.rouse_for_turns(after);
-        self.cover(after);
-    }
-
-    /// All jobs of a tenant, those that run last: their permits must not go to those about to be cancelled.
-    pub(crate) fn jobs_of(&self, tenant: SlabKey) -> Vec<SlabKey> {
-        let own = || self.jobs.iter().filter(|(_, record)| record.tenant == tenant);
-        let is_running = |record: &Record| record.stage() == Stage::Running;
-        let waiting = own().filter(|(_, record)| !is_running(record));
-        waiting.chain(own().filter(|(_, record)| is_running(record))).map(|(key, _)| key).collect()
-    }
-
-    pub(crate) fn tenant_snapshot(&self, tenant: SlabKey) -> Snapshot {
-        let Some(tenant) = self.tenants.get(tenant) else { return Snapshot::default() };
-        Snapshot {
-            scheduled: tenant.gauges.scheduled,
-            ready: tenant.gauges.ready,
-            running: tenant.gauges.running,
-            zombies: tenant.gauges.zombies,
-            workers: self.workers,
-            finished: tenant.finished,
-            rejected: tenant.rejected,
-            missed: 0,
-            lateness: tenant.lateness.clone(),
-            timing_error: tenant.timing_error.clone(),
-        }
-    }
-
     /// Puts the job's one alarm where its stage wants it.
     fn set_alarm(&mut self, key: SlabKey) {
         let Some(record) = self.jobs.get_mut(key) else { return };
@@ -432,45 +314,6 @@ impl Core {
     pub(crate) fn arm_grace(&mut self, at: Nanos) {
         if at < NEVER {
             self.alarms.push(at, self.latest, Alarm::Grace);
-        }
-    }
-
-    // ---- the wall clock
-
-    /// While jobs wait for dates, the two clocks are compared now and then.
-    fn watch_wall(&mut self, clock: &Clock) {
-        if self.gauges.by_wall > 0 && self.wall_origin.is_none() {
-            self.wall_origin = Some(origin_of(clock.wall(), self.latest));
-            if clock.tells_of_steps() {
-                return;
-            }
-            self.alarms.push(self.latest.saturating_add(WALL_CHECK), self.latest, Alarm::Wall);
-        }
-    }
-
-    /// After a sleep: was the wall clock set meanwhile?
-    pub(crate) fn check_wall(&mut self, clock: &Clock) {
-        let Some(known) = self.wall_origin else { return };
-        let now = self.now(clock);
-        let origin = origin_of(clock.wall(), now);
-        let apart = origin.duration_since(known).unwrap_or_else(|error| error.duration());
-        if apart > WALL_TOLERANCE {
-            self.wall_origin = Some(origin);
-            self.rederive_dates(clock);
-        }
-    }
-
-    /// Computes anew when each date comes. Drift between the clocks makes this worth doing at every comparison.
-    fn rederive_dates(&mut self, clock: &Clock) {
-        let (wall, now) = (clock.wall(), self.latest);
-        let dated = |(key, record): (SlabKey, &Record)| {
-            let date = record.wall_due.filter(|_| record.stage() == Stage::Scheduled)?;
-            Some((key, mono_of(date, wall, now)))
-        };
-        let moved: Vec<_> =
-            if self.gauges.by_wall == 0 { Vec::new() } else { self.jobs.iter().filter_map(dated).collect() };
-        for (key, due) in moved {
-            self.move_due(key, due);
         }
     }
 
@@ -648,127 +491,6 @@ impl Core {
         }
     }
 
-    // ---- lost interest
-
-    pub(crate) fn cancel(&mut self, key: SlabKey, cause: Cause, disposal: Disposal, after: &mut After) -> Cancel {
-        let Some(record) = self.jobs.get_mut(key) else { return Cancel::TooLate };
-        if let Some(series) = &mut record.series
-            && std::mem::replace(&mut series.ended, true)
-        {
-            return Cancel::TooLate;
-        }
-        let (stage, settled, series) = (record.stage(), record.outcome().is_some(), record.series.is_some());
-        if settled && !series {
-            return Cancel::TooLate;
-        }
-        let error = JobError::Cancelled { cause, stage };
-        if stage == Stage::Running {
-            self.disown(key, Outcome::Cancelled, error, disposal, after);
-            return Cancel::Requested;
-        }
-        self.withdraw(key, Outcome::Cancelled, error, disposal, after);
-        self.end_if_drained(after);
-        Cancel::Prevented
-    }
-
-    /// A stage took too long, or the deadline has come.
-    fn expire(&mut self, key: SlabKey, clock: &Clock, after: &mut After) {
-        let now = self.latest;
-        let Some(record) = self.jobs.get_mut(key) else { return };
-        let (stage, over) = (record.stage(), now >= record.deadline);
-        let error = JobError::Expired { stage, waited: Duration::from_nanos(now.saturating_sub(record.since)) };
-        if over && let Some(series) = &mut record.series {
-            series.ended = true;
-        }
-        match stage {
-            Stage::Running => self.disown(key, Outcome::Expired, error, Disposal::Elsewhere, after),
-            Stage::Ready if record.series.is_some() && !over => self.skip_run(key, clock, error, after),
-            Stage::Scheduled | Stage::Ready => self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after),
-            Stage::Stopped => {}
-        }
-        self.end_if_drained(after);
-    }
-
-    /// A run of a series was not started in time; the series goes on.
-    fn skip_run(&mut self, key: SlabKey, clock: &Clock, error: JobError, after: &mut After) {
-        let now = Now { mono: self.latest, wall: clock.wall() };
-        let Some(record) = self.jobs.get_mut(key) else { return };
-        let next = record.series.as_mut().map(|series| series.skip_run(now));
-        self.missed += next.map_or(0, |(_, missed)| missed);
-        let Some((Some(tick), _)) = next else {
-            return self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after);
-        };
-        self.unqueue(key);
-        self.settle(key, Outcome::Expired);
-        self.ended += 1;
-        let event = self.finished_event(key, Outcome::Expired);
-        self.leave(Remains { work: None, event }, after);
-        self.repeat(key, tick, now, clock);
-    }
-
-    fn finished_event(&self, key: SlabKey, outcome: Outcome) -> Option<Event> {
-        let record = self.jobs.get(key).filter(|_| self.listened_to)?;
-        let took = Duration::from_nanos(self.latest.saturating_sub(record.since));
-        Some(Event::finished(&record.work, outcome, took))
-    }
-
-    /// Something is left for another thread to do.
-    fn leave(&mut self, remains: Remains, after: &mut After) {
-        if remains.work.is_some() || remains.event.is_some() {
-            self.remains.push_back(remains);
-            after.start_disposer |= !std::mem::replace(&mut self.disposer_runs, true);
-        }
-    }
-
-    /// The same, if no thread could be had for it.
-    pub(crate) fn orphaned_remains(&mut self) -> Option<Remains> {
-        if self.disposer_runs { None } else { self.remains.pop_front() }
-    }
-
-    /// A job that has not started never will.
-    fn withdraw(&mut self, key: SlabKey, outcome: Outcome, error: JobError, disposal: Disposal, after: &mut After) {
-        self.unqueue(key);
-        self.settle(key, outcome);
-        self.ended += 1;
-        let event = self.finished_event(key, outcome);
-        let Some(record) = self.jobs.get(key) else { return };
-        let work = Arc::clone(&record.work);
-        after.settled.push((Arc::clone(&work), Some(error)));
-        match disposal {
-            Disposal::Here => {
-                after.events.extend(event);
-                after.dropped.push(work);
-            }
-            Disposal::Elsewhere => self.leave(Remains { work: Some(work), event }, after),
-        }
-        self.remove(key, after);
-    }
-
-    /// A job that runs is not wanted any more: the outcome is settled now, the work is told and stops when it stops.
-    pub(crate) fn disown(
-        &mut self,
-        key: SlabKey,
-        outcome: Outcome,
-        error: JobError,
-        disposal: Disposal,
-        after: &mut After,
-    ) {
-        let first = self.settle(key, outcome);
-        let Some(record) = self.jobs.get_mut(key) else { return };
-        if first {
-            after.settled.push((Arc::clone(&record.work), Some(error.clone())));
-        }
-        if let Some(run) = &record.run {
-            after.told.push((Arc::clone(run), error, disposal));
-        }
-        // A future that waits for its waker is dropped by the next worker that is free.
-        if record.turn == Turn::Waiting {
-            self.queue(key);
-            self.rouse(after);
-        }
-        self.set_alarm(key);
-    }
-
     fn unqueue(&mut self, key: SlabKey) {
         if let Some(record) = self.jobs.get_mut(key)
             && record.turn == Turn::Queued
@@ -781,54 +503,6 @@ impl Core {
             } else {
                 self.polls.unlink(&mut self.jobs, key);
             }
-        }
-    }
-
-    /// A job begins to wait inside for another. False if that could never end: all that could run it wait as well.
-    pub(crate) fn begin_wait(&mut self, waiter: SlabKey, target: SlabKey) -> bool {
-        let Some(record) = self.jobs.get(target) else { return true };
-        let ends_by_itself = record.deadline != NEVER || (record.start_within != NEVER && record.due != NEVER);
-        if matches!(record.stage(), Stage::Running | Stage::Stopped) || ends_by_itself || record.waited_for_by.is_some()
-        {
-            return true;
-        }
-        let own_tenant = self.jobs.get(waiter).is_some_and(|waiter| waiter.tenant == record.tenant);
-        let tenant = record.tenant;
-        let out_of_permits = own_tenant
-            && self
-                .tenants
-                .get(tenant)
-                .is_some_and(|tenant| tenant.limits.running_max.is_some_and(|max| tenant.blocked + 1 >= max));
-        let out_of_workers =
-            self.jobs.get(waiter).is_some_and(|waiter| !waiter.future) && self.blocked + 1 >= self.workers_max;
-        if out_of_permits || out_of_workers {
-            return false;
-        }
-        self.blocked += 1;
-        if own_tenant && let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.blocked += 1;
-        }
-        if let Some(record) = self.jobs.get_mut(target) {
-            record.waited_for_by = Some(waiter);
-        }
-        true
-    }
-
-    /// The wait is over, also if the job has not started.
-    pub(crate) fn end_wait(&mut self, waiter: SlabKey, target: SlabKey) {
-        if let Some(record) = self.jobs.get_mut(target)
-            && record.waited_for_by == Some(waiter)
-        {
-            record.waited_for_by = None;
-            let tenant = record.tenant;
-            self.unblock(tenant);
-        }
-    }
-
-    fn unblock(&mut self, tenant: SlabKey) {
-        self.blocked = self.blocked.saturating_sub(1);
-        if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.blocked = tenant.blocked.saturating_sub(1);
         }
     }
 
@@ -845,99 +519,4 @@ impl Core {
             Turn::Waiting | Turn::Queued | Turn::InHandAndWoken | Turn::Away => {}
         }
     }
-
-    // ---- who sleeps
-
-    /// One turn more than awake workers will take: wakes an idle worker, or asks for a new one.
-    fn rouse(&mut self, after: &mut After) {
-        if let Some(parker) = self.waiters.rouse_one() {
-            after.wake.parkers.push(parker);
-        } else if self.workers < self.workers_max {
-            self.workers += 1;
-            after.start_workers += 1;
-        }
-    }
-
-    /// The same, if there is a turn left at all.
-    pub(crate) fn rouse_for_turns(&mut self, after: &mut After) {
-        if self.has_turns() {
-            self.rouse(after);
-        }
-    }
-
-    /// Makes sure that somebody is armed for the earliest alarm: an idle worker, else the watch.
-    pub(crate) fn cover(&mut self, after: &mut After) {
-        let head = self.alarms.next_wake();
-        after.wake.merge(self.waiters.cover(head));
-        if !self.waiters.has_leader() && head < NEVER && self.watch_runs() {
-            after.wake.merge(self.waiters.arm_standby(head));
-        }
-    }
-
-    fn watch_runs(&self) -> bool {
-        matches!(self.waiters.standby, Standby::Armed { .. })
-    }
-
-    /// Whether this parker is the watch's: a start that failed half way may have left another.
-    pub(crate) fn is_watch(&self, parker: &Arc<Parker>) -> bool {
-        matches!(&self.waiters.standby, Standby::Armed { parker: watch, .. } if Arc::ptr_eq(watch, parker))
-    }
-
-    fn has_turns(&self) -> bool {
-        !self.polls.is_empty() || !self.tenants.none_can_run()
-    }
-
-    /// Closed, and no alarm matters any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.phase.is_closed() && self.gauges.running == self.gauges.zombies
-    }
-
-    /// Closed, and nothing is left to be started or polled.
-    pub(crate) fn needs_no_workers(&self) -> bool {
-        self.phase.is_closed() && !self.has_turns() && self.gauges.futures == 0
-    }
-
-    /// A worker has nothing to do: says until when to sleep.
-    pub(crate) fn lie_down(&mut self, parker: &Arc<Parker>, after: &mut After) -> (WaiterId, Nanos) {
-        let head = self.alarms.next_wake();
-        let Self { alarms, waiters, .. } = self;
-        let (id, until, wake) = waiters.lie_down(parker, head, || alarms.second_wake(), NEVER);
-        after.wake.merge(wake);
-        (id, until)
-    }
-
-    pub(crate) fn get_up(&mut self, id: WaiterId) {
-        self.waiters.get_up(id);
-    }
-
-    /// The watch has looked: says until when it sleeps. It stands in for the leader, or else for its deputy, so that a
-    /// leader that leaves need not wake it.
-    pub(crate) fn arm_watch(&mut self, parker: &Arc<Parker>) -> Nanos {
-        let until = match (self.waiters.has_leader(), self.waiters.has_deputy()) {
-            (false, _) => self.alarms.next_wake(),
-            (true, false) => self.alarms.second_wake(),
-            (true, true) => NEVER,
-        };
-        self.waiters.standby = Standby::Armed { parker: Arc::clone(parker), until };
-        until
-    }
-
-    pub(crate) fn watch_ends(&mut self) {
-        self.waiters.standby = Standby::Absent;
-    }
-
-    pub(crate) fn rouse_all(&mut self, after: &mut After) {
-        after.wake.merge(self.waiters.rouse_all());
-    }
-}
-
-/// The wall clock's reading when the monotonic one stood at 0.
-fn origin_of(wall: SystemTime, now: Nanos) -> SystemTime {
-    wall.checked_sub(Duration::from_nanos(now)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// When a date comes, by the monotonic clock.
-pub(crate) fn mono_of(date: SystemTime, wall: SystemTime, now: Nanos) -> Nanos {
-    let ahead = date.duration_since(wall).unwrap_or(Duration::ZERO);
-    now.saturating_add(duration_to_nanos(ahead))
 }

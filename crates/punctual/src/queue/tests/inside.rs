@@ -4,6 +4,8 @@ use std::panic::{panic_any, resume_unwind};
 use std::sync::mpsc;
 
 use super::*;
+use crate::clock::Parker;
+use crate::queue::waiters::Waiters;
 
 /// Sleepers that never sleep: the decisions alone.
 struct Beds {
