@@ -86,6 +86,20 @@ pub use scheduler::{
     Outcome, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
 
+/// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an argument.
+///
+/// # Example
+/// ```
+/// use punctual::Limits;
+/// use punctual::decide::{Load, admit_due};
+/// assert!(admit_due(&Limits::new(), &Load::default()).is_ok());
+/// ```
+pub mod decide {
+    pub use crate::policy::admission::{Load, Refusal, admit_due, admit_scheduled};
+    pub use crate::policy::fair::{Fair, Tag};
+    pub use crate::policy::rate::Spent;
+}
+
 // The code of the README and of the guide is tested like any other.
 #[cfg(doctest)]
 mod readme {

@@ -17,12 +17,18 @@ pub use rate::Rate;
 /// assert_ne!(limits, Limits::new());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
-    pub(crate) running_max: Option<usize>,
-    pub(crate) backlog_max: usize,
-    pub(crate) scheduled_max: usize,
-    pub(crate) weight: u32,
-    pub(crate) rate: Option<Rate>,
+    /// How many jobs may run at once, if that is limited.
+    pub running_max: Option<usize>,
+    /// How many jobs may wait although they are due, beyond those that run.
+    pub backlog_max: usize,
+    /// How many jobs may wait for their due instant.
+    pub scheduled_max: usize,
+    /// The share of the workers, against the weights of the others; at least 1.
+    pub weight: u32,
+    /// How many jobs may start in a time, if that is limited.
+    pub rate: Option<Rate>,
 }
 
 impl Limits {

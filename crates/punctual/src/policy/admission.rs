@@ -3,21 +3,36 @@
 use super::Limits;
 
 /// What a tenant has at this moment.
+///
+/// # Example
+/// ```
+/// use punctual::decide::Load;
+/// let load = Load { waiting: 3, ..Load::default() };
+/// assert_eq!(load.running, 0);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Load {
+pub struct Load {
     /// Jobs not due yet.
-    pub(crate) scheduled: usize,
+    pub scheduled: usize,
     /// Jobs that are due and wait.
-    pub(crate) waiting: usize,
+    pub waiting: usize,
     /// Jobs that run, also those whose outcome is settled and that have yet to stop.
-    pub(crate) running: usize,
+    pub running: usize,
     /// The tenant is paused.
-    pub(crate) paused: bool,
+    pub paused: bool,
 }
 
 /// Which bound refuses a job: how many there are, and how many there may be.
+///
+/// # Example
+/// ```
+/// use punctual::Limits;
+/// use punctual::decide::{Load, Refusal, admit_due};
+/// let full = Load { waiting: 100, ..Load::default() };
+/// assert_eq!(admit_due(&Limits::new().backlog_max(100), &full), Err(Refusal::Backlog { count: 100, max: 100 }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// Too many are due and wait or run.
     Backlog {
         /// Waiting and running, as far as they count.
@@ -39,7 +54,14 @@ pub(crate) enum Refusal {
 ///
 /// # Errors
 /// The bound that refuses it.
-pub(crate) fn admit_due(limits: &Limits, load: &Load) -> Result<(), Refusal> {
+///
+/// # Example
+/// ```
+/// use punctual::Limits;
+/// use punctual::decide::{Load, admit_due};
+/// assert!(admit_due(&Limits::new().running_max(1).backlog_max(0), &Load::default()).is_ok());
+/// ```
+pub fn admit_due(limits: &Limits, load: &Load) -> Result<(), Refusal> {
     let (count, max) = match limits.running_max {
         None if !load.paused => (load.waiting, limits.backlog_max),
         limit => {
@@ -54,7 +76,14 @@ pub(crate) fn admit_due(limits: &Limits, load: &Load) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// The bound that refuses it.
-pub(crate) fn admit_scheduled(limits: &Limits, load: &Load) -> Result<(), Refusal> {
+///
+/// # Example
+/// ```
+/// use punctual::Limits;
+/// use punctual::decide::{Load, admit_scheduled};
+/// assert!(admit_scheduled(&Limits::new().scheduled_max(0), &Load::default()).is_err());
+/// ```
+pub fn admit_scheduled(limits: &Limits, load: &Load) -> Result<(), Refusal> {
     let (count, max) = (load.scheduled, limits.scheduled_max);
     if count < max { Ok(()) } else { Err(Refusal::Scheduled { count, max }) }
 }

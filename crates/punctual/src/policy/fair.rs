@@ -16,15 +16,33 @@ use std::collections::BTreeSet;
 const UNIT: u128 = 1 << 32;
 
 /// The order of the tenants that can run. `K` names a tenant.
+///
+/// # Example
+/// ```
+/// use punctual::decide::{Fair, Tag};
+/// let mut fair = Fair::new();
+/// let (mut heavy, mut light) = (Tag::default(), Tag::default());
+/// fair.enter("heavy", &mut heavy);
+/// fair.enter("light", &mut light);
+/// fair.dispatch("heavy", &mut heavy, 1, 3); // A job of cost 1, for a tenant of weight 3.
+/// fair.enter("heavy", &mut heavy);
+/// assert_eq!(fair.first(), Some("light"));
+/// ```
 #[derive(Debug)]
-pub(crate) struct Fair<K> {
+pub struct Fair<K> {
     ready: BTreeSet<(u128, K)>,
     now: u128,
 }
 
 /// A tenant's place in virtual time.
+///
+/// # Example
+/// ```
+/// use punctual::decide::{Fair, Tag};
+/// assert!(Fair::<char>::new().owes_nothing(&Tag::default()));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tag {
+pub struct Tag {
     finish: u128,
     /// The start tag it waits with, while it is ready.
     waiting: Option<u128>,
@@ -32,12 +50,26 @@ pub(crate) struct Tag {
 
 impl<K: Ord + Copy> Fair<K> {
     /// Nobody is ready.
-    pub(crate) fn new() -> Self {
+    ///
+    /// # Example
+    /// ```
+    /// assert!(punctual::decide::Fair::<char>::new().is_empty());
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
         Self { ready: BTreeSet::new(), now: 0 }
     }
 
     /// A tenant can run from now on.
-    pub(crate) fn enter(&mut self, tenant: K, tag: &mut Tag) {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// assert_eq!(fair.first(), Some('a'));
+    /// ```
+    pub fn enter(&mut self, tenant: K, tag: &mut Tag) {
         if tag.waiting.is_none() {
             let start = tag.finish.max(self.now);
             tag.waiting = Some(start);
@@ -46,19 +78,58 @@ impl<K: Ord + Copy> Fair<K> {
     }
 
     /// A tenant cannot run any more: no work, at its cap, beyond its rate, or paused.
-    pub(crate) fn leave(&mut self, tenant: K, tag: &mut Tag) {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// fair.leave('a', &mut tag);
+    /// assert_eq!(fair.first(), None);
+    /// ```
+    pub fn leave(&mut self, tenant: K, tag: &mut Tag) {
         if let Some(start) = tag.waiting.take() {
             self.ready.remove(&(start, tenant));
         }
     }
 
     /// Whose turn it is.
-    pub(crate) fn first(&self) -> Option<K> {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// assert_eq!(fair.first(), Some('a'));
+    /// ```
+    pub fn first(&self) -> Option<K> {
         self.ready.first().map(|&(_, tenant)| tenant)
     }
 
+    /// All that can run, whose turn it is first.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// assert_eq!(fair.in_order().collect::<Vec<_>>(), ['a']);
+    /// ```
+    pub fn in_order(&self) -> impl Iterator<Item = K> + '_ {
+        self.ready.iter().map(|&(_, tenant)| tenant)
+    }
+
     /// The tenant runs a job of this cost. It leaves the ready set; whoever calls lets it enter again if it still can run.
-    pub(crate) fn dispatch(&mut self, tenant: K, tag: &mut Tag, cost: u32, weight: u32) {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// fair.dispatch('a', &mut tag, 1, 1);
+    /// assert_eq!(fair.first(), None);
+    /// ```
+    pub fn dispatch(&mut self, tenant: K, tag: &mut Tag, cost: u32, weight: u32) {
         let Some(start) = tag.waiting else { return };
         self.leave(tenant, tag);
         self.now = self.now.max(start);
@@ -66,12 +137,28 @@ impl<K: Ord + Copy> Fair<K> {
     }
 
     /// Whether forgetting a tenant would give it nothing.
-    pub(crate) fn owes_nothing(&self, tag: &Tag) -> bool {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// assert!(!fair.owes_nothing(&tag));
+    /// ```
+    pub fn owes_nothing(&self, tag: &Tag) -> bool {
         tag.waiting.is_none() && tag.finish <= self.now
     }
 
     /// Whether no tenant can run.
-    pub(crate) fn is_empty(&self) -> bool {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// assert!(!fair.is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
 }

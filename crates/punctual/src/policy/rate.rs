@@ -89,24 +89,82 @@ impl Rate {
 }
 
 /// How much of a rate is spent.
+///
+/// # Example
+/// ```
+/// use punctual::Rate;
+/// use punctual::decide::Spent;
+/// let (rate, mut spent) = (Rate::per_second(10), Spent::default());
+/// spent.spend(&rate, 0);
+/// assert_eq!(spent.allowed_at(&rate, 0), 100_000_000);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub struct Spent {
     next_ns: u64,
 }
 
 impl Spent {
+    /// As [`next_ns`](Self::next_ns) told it: for those who keep it elsewhere.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(punctual::decide::Spent::from_next_ns(7).next_ns(), 7);
+    /// ```
+    #[must_use]
+    pub fn from_next_ns(next_ns: u64) -> Self {
+        Self { next_ns }
+    }
+
+    /// The theoretical instant of the next start.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(punctual::decide::Spent::default().next_ns(), 0);
+    /// ```
+    #[must_use]
+    pub fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
     /// When the next start is allowed: `now_ns` or later.
-    pub(crate) fn allowed_at(&self, rate: &Rate, now_ns: u64) -> u64 {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::Rate;
+    /// use punctual::decide::Spent;
+    /// let (rate, mut spent) = (Rate::per_second(10), Spent::default());
+    /// spent.spend(&rate, 0);
+    /// assert_eq!(spent.allowed_at(&rate, 0), 100_000_000);
+    /// ```
+    pub fn allowed_at(&self, rate: &Rate, now_ns: u64) -> u64 {
         self.next_ns.saturating_sub(rate.tolerance()).max(now_ns)
     }
 
     /// A start happens now.
-    pub(crate) fn spend(&mut self, rate: &Rate, now_ns: u64) {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::Rate;
+    /// use punctual::decide::Spent;
+    /// let (rate, mut spent) = (Rate::per_second(10), Spent::default());
+    /// spent.spend(&rate, 0);
+    /// assert!(!spent.is_rested(0));
+    /// ```
+    pub fn spend(&mut self, rate: &Rate, now_ns: u64) {
         self.next_ns = self.next_ns.max(now_ns).saturating_add(rate.gap_ns);
     }
 
     /// Whether nothing is owed: forgetting it now would change nothing.
-    pub(crate) fn is_rested(&self, now_ns: u64) -> bool {
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::Rate;
+    /// use punctual::decide::Spent;
+    /// let (rate, mut spent) = (Rate::per_second(10), Spent::default());
+    /// spent.spend(&rate, 0);
+    /// assert!(spent.is_rested(100_000_000));
+    /// ```
+    pub fn is_rested(&self, now_ns: u64) -> bool {
         self.next_ns <= now_ns
     }
 }
