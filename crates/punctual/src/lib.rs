@@ -21,7 +21,7 @@
 //! the same words everywhere: *when* ([`now`](Scheduler::now), [`after`](Scheduler::after), [`at`](Scheduler::at),
 //! [`every`](Scheduler::every), [`cron`](Scheduler::cron)), *how long wanted* ([`start_within`](Plan::start_within),
 //! [`run_timeout`](Plan::run_timeout), [`deadline`](Plan::deadline)), then one verb ([`run`](Plan::run) a closure,
-//! [`spawn`](Plan::spawn) a future).
+//! [`spawn`](Plan::spawn) a future, [`acquire`](Plan::acquire) a permit and do the work yourself).
 //!
 //! ```
 //! use punctual::Scheduler;
@@ -83,7 +83,7 @@ pub use policy::{Limits, Rate};
 pub use queue::{DelayQueue, Due, Entry, Key, TakeAsync};
 pub use scheduler::{
     BoxFuture, BuildError, Builder, Cancel, Cancelled, Ctx, Event, FlatHandle, JobHandle, JobId, Missed, OnFailure,
-    Outcome, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
+    Outcome, Permit, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
 
 /// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an argument.

@@ -1,9 +1,10 @@
 //! What is to be done once the scheduler's lock is free: everything that may call the user's code or the kernel.
 
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::core::Disposal;
-use super::ctx::Run;
+use super::ctx::{Ctx, Run};
 use super::event::Event;
 use super::job::Record;
 use super::work::Work;
@@ -26,6 +27,8 @@ pub(crate) struct After {
     pub(crate) settled: Vec<(Arc<dyn Work>, Option<JobError>)>,
     /// Runs to be told that nobody wants them, and where their children are dropped.
     pub(crate) told: Vec<(Arc<Run>, JobError, Disposal)>,
+    /// Jobs whose permit is to be handed to those who wait for it.
+    pub(crate) granted: Vec<Arc<Run>>,
     pub(crate) events: Vec<Event>,
     /// Work whose code is to be dropped here.
     pub(crate) dropped: Vec<Arc<dyn Work>>,
@@ -44,6 +47,7 @@ impl After {
     pub(crate) fn is_empty(&self) -> bool {
         self.settled.is_empty()
             && self.told.is_empty()
+            && self.granted.is_empty()
             && self.events.is_empty()
             && self.dropped.is_empty()
             && self.stopped.is_empty()
@@ -78,6 +82,9 @@ impl After {
             quietly(|| drop(run));
         }
         self.events.iter().for_each(|event| shared.emit(event));
+        for run in self.granted {
+            run.work.step(&Ctx::new(Arc::clone(&run)), Waker::noop());
+        }
         for work in self.dropped {
             work.drop_body();
             quietly(|| drop(work));

@@ -39,7 +39,7 @@ impl AwayFuture {
         let mut after = After::default();
         let mut core = shared.core.lock();
         core.handled(self.run.work.head().key(), handled, &shared.clock, &mut after);
-        core.rouse_for_turns(&mut after);
+        core.rouse_for_turns(&shared.clock, &mut after);
         core.cover(&mut after);
         drop(core);
         after.run(&shared);

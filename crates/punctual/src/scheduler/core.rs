@@ -186,7 +186,7 @@ impl Core {
         // What is due now stands behind everything that is due already, also if that has not been noticed yet.
         if due <= self.latest && self.alarms.next_wake() > self.latest {
             self.make_ready(key);
-            self.rouse_for_turns(after);
+            self.rouse_for_turns(clock, after);
         } else {
             self.set_alarm(key);
         }
@@ -321,6 +321,7 @@ impl Core {
 
     /// The next job for a worker. Starting is the same step that cancel and expiry compete for: all are under the lock.
     pub(crate) fn pick(&mut self, clock: &Clock, after: &mut After) -> Option<Picked> {
+        self.grant(clock, after);
         let (key, first) = self.next_turn(clock, after)?;
         if first {
             self.start(key, clock, after);
@@ -339,15 +340,40 @@ impl Core {
         if poll {
             return self.polls.pop(&mut self.jobs).map(|key| (key, false));
         }
+        // A permit that is left here was more than one batch: the next call grants it.
+        let key = self.first_to_start(clock, after).filter(|&key| !self.is_permit(key))?;
+        self.tenants.dispatch(&mut self.jobs, self.latest);
+        Some((key, true))
+    }
+
+    /// The job that is next in the fair order and may still start.
+    fn first_to_start(&mut self, clock: &Clock, after: &mut After) -> Option<SlabKey> {
         while let Some(key) = self.tenants.first(&self.jobs) {
             if self.jobs.get(key).is_some_and(|record| record.alarm_at() > self.latest) {
-                break;
+                return Some(key);
             }
             // Its time to start is over, although its alarm is not handled yet: the process may have stood still.
             self.expire(key, clock, after);
         }
-        let key = self.tenants.dispatch(&mut self.jobs, self.latest)?;
-        Some((key, true))
+        None
+    }
+
+    fn is_permit(&self, key: SlabKey) -> bool {
+        self.jobs.get(key).is_some_and(|record| record.permit)
+    }
+
+    /// Starts the permits that are next in the fair order: they take no worker. Bounded, as `fire` is.
+    fn grant(&mut self, clock: &Clock, after: &mut After) {
+        for _ in 0..BATCH {
+            let Some(key) = self.first_to_start(clock, after).filter(|&key| self.is_permit(key)) else { return };
+            self.tenants.dispatch(&mut self.jobs, self.latest);
+            self.start(key, clock, after);
+            let Some(record) = self.jobs.get_mut(key) else { return };
+            record.turn = Turn::Away;
+            after.granted.extend(record.run.clone());
+            let tenant = record.tenant;
+            self.refresh(tenant);
+        }
     }
 
     fn start(&mut self, key: SlabKey, clock: &Clock, after: &mut After) {

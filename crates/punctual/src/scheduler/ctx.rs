@@ -127,6 +127,10 @@ impl Ctx {
         Self { run }
     }
 
+    pub(crate) fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
     /// Whether nobody wants the result any more. Once true, it stays true.
     ///
     /// # Example

@@ -3,8 +3,8 @@
 //! | from | to | by |
 //! |---|---|---|
 //! | Scheduled | Ready | its due instant |
-//! | Ready | Running | a worker that picks it |
-//! | Running | Stopped | the end of its code |
+//! | Ready | Running | a worker that picks it, or a grant |
+//! | Running | Stopped | the end of its code, or of the last clone of its permit |
 //! | Scheduled, Ready | Stopped | cancel, expiry: it never starts |
 //! | Running, Ready | Scheduled | the next run of a series |
 //!
@@ -61,7 +61,7 @@ pub(crate) enum Turn {
     InHand,
     /// In hand, and its waker was called meanwhile: to be polled again.
     InHandAndWoken,
-    /// Its future was given to another runtime.
+    /// Its future was given to another runtime, or its permit to its caller.
     Away,
 }
 
@@ -79,6 +79,8 @@ pub(crate) struct Record {
     /// It is a future, not a closure; and is that given to another runtime?
     pub(crate) future: bool,
     pub(crate) away: bool,
+    /// It is a permit for its caller: it takes no worker.
+    pub(crate) permit: bool,
     /// When it may start; and the same as a date, if it goes by the wall clock.
     pub(crate) due: Nanos,
     pub(crate) wall_due: Option<SystemTime>,
@@ -109,6 +111,7 @@ impl Record {
             turn: Turn::Waiting,
             future: false,
             away: false,
+            permit: false,
             due,
             wall_due: None,
             since: now,

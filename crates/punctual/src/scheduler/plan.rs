@@ -1,4 +1,5 @@
-//! The words of a submit: *when*, *how long wanted*, then one verb. Builders that end in `run` or `spawn`.
+//! The words of a submit: *when*, *how long wanted*, then one verb. Builders that end in `run`, `spawn`
+//! or `acquire`.
 
 mod admit;
 mod series;
@@ -11,6 +12,7 @@ use super::Shared;
 use super::core::mono_of;
 use super::ctx::{Ctx, Run};
 use super::handle::JobHandle;
+use super::permit::{Grant, Permit};
 use super::work::{Body, Closure, Head, Single, Spawned, Work};
 use crate::clock::{Clock, NEVER, Nanos};
 use crate::error::Rejected;
@@ -65,7 +67,7 @@ impl When {
     }
 }
 
-/// A job about to be submitted; ends in [`run`](Plan::run) or [`spawn`](Plan::spawn).
+/// A job about to be submitted; ends in [`run`](Plan::run), [`spawn`](Plan::spawn) or [`acquire`](Plan::acquire).
 ///
 /// # Example
 /// ```
@@ -81,7 +83,7 @@ impl When {
 ///     .unwrap();
 /// assert_eq!(job.wait(), Ok("hello"));
 /// ```
-#[must_use = "a plan does nothing until `run` or `spawn`"]
+#[must_use = "a plan does nothing until `run`, `spawn` or `acquire`"]
 pub struct Plan<'a> {
     shared: &'a Arc<Shared>,
     when: When,
@@ -99,6 +101,8 @@ struct Terms {
     tenant: Option<SlabKey>,
     priority: i8,
     cost: Option<u32>,
+    /// The caller does the work.
+    permit: bool,
 }
 
 impl Terms {
@@ -250,6 +254,38 @@ impl<'a> Plan<'a> {
             Spawned::Start(Some(job)) => Rejected::new(reason, job),
             Spawned::Start(None) | Spawned::Polled(_) => unreachable!("a rejected future has not started"),
         })
+    }
+
+    /// Submits a job whose work is done by the caller, wherever it likes, while it holds the [`Permit`]. The handle resolves
+    /// when the job's turn has come, and the job runs until the last clone of the permit is dropped. It stands in the same
+    /// fair order as all else of the scheduler, but takes no worker.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    /// Dropping the handle gives up the place in the line, or the permit if it was granted in the same moment.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Limits, Scheduler};
+    /// let scheduler = Scheduler::new();
+    /// let acme = scheduler.tenant("acme", Limits::new().running_max(1).backlog_max(0)).unwrap();
+    /// let permit = acme.now().acquire().unwrap().wait().unwrap();
+    /// assert!(acme.now().acquire().is_err(), "the only permit is held");
+    /// drop(permit);
+    /// assert!(acme.now().acquire().is_ok());
+    /// ```
+    pub fn acquire(self) -> Result<JobHandle<Permit>, Rejected<()>> {
+        let Self { shared, when, mut terms } = self;
+        terms.permit = true;
+        let work = Arc::new(Grant::new(Head::new(shared, terms.name.take())));
+        let erased: Arc<dyn Work> = Arc::<Grant>::clone(&work);
+        let place = |now| Ok((when.resolve(&shared.clock, now), None));
+        match admit(shared, &terms, erased, false, place) {
+            Ok(()) => Ok(JobHandle::new(work)),
+            Err(refused) => Err(Rejected::new(refused, ())),
+        }
     }
 
     fn submit<B: Body + 'static>(self, body: B, future: bool) -> Result<JobHandle<B::Out>, (Refused, B)> {

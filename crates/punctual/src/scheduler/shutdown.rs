@@ -100,7 +100,7 @@ impl Core {
         self.phase = Phase::Closing(Closing { ended_before, never_started, inside: BTreeMap::new() });
         self.arm_grace(now.saturating_add(duration_to_nanos(grace)));
         self.end_if_drained(after);
-        self.rouse_for_turns(after);
+        self.rouse_for_turns(clock, after);
         self.cover(after);
     }
 

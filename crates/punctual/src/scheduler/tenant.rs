@@ -215,7 +215,7 @@ impl Tenant {
         let (shared, mut after) = (self.shared(), After::default());
         let mut core = shared.core.lock();
         core.now(&shared.clock);
-        core.change_tenant(self.seat.key, change, &mut after);
+        core.change_tenant(self.seat.key, change, &shared.clock, &mut after);
         drop(core);
         after.run(shared);
     }

@@ -140,3 +140,35 @@ fn loom_watch_keeps_deadlines_while_the_worker_is_away() {
         assert_eq!(blocker.unwrap().wait(), Ok(None));
     });
 }
+
+/// C7, C23, C27: 4 threads. Of two who want the only permit one goes away as it is given back: the other gets it.
+#[test]
+fn loom_a_wait_for_a_permit_is_dropped_as_it_is_granted() {
+    model(|| {
+        let rig = Rig::new();
+        let acme = rig.scheduler.tenant("acme", Limits::new().running_max(1)).unwrap();
+        let held = acme.now().acquire().unwrap().wait().unwrap();
+        let first = acme.now().acquire().unwrap();
+        let mut second = acme.now().acquire().unwrap();
+        let goes_away = thread::spawn(move || drop(first));
+        drop(held);
+        drop(second.wait().unwrap());
+        goes_away.join().unwrap();
+        rig.assert_quiet(3);
+    });
+}
+
+/// C26, C30: 4 threads. The deadline of a permit and its return compete; exactly one decides, and the permit is free.
+#[test]
+fn loom_the_deadline_of_a_permit_against_its_return() {
+    model(|| {
+        let rig = Rig::new();
+        let permit = rig.scheduler.now().deadline(MS).acquire().unwrap().wait();
+        let advance = rig.advance_elsewhere();
+        drop(permit);
+        advance.join().unwrap();
+        rig.assert_quiet(1);
+        let finished = rig.scheduler.snapshot().finished;
+        assert_eq!(finished.succeeded + finished.expired, 1);
+    });
+}

@@ -360,11 +360,11 @@ enum Value<T> {
 }
 
 impl<T> Outlet<T> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { state: Mutex::new(OutletState { value: Value::Empty, late: None, unwanted: false, listener: None }) }
     }
 
-    fn hold(&self, value: T) {
+    pub(crate) fn hold(&self, value: T) {
         let mut state = self.state.lock();
         if matches!(state.value, Value::Empty) {
             state.value = Value::Held(value);
@@ -374,7 +374,7 @@ impl<T> Outlet<T> {
         quietly(|| drop(value));
     }
 
-    fn settle(&self, error: Option<JobError>) {
+    pub(crate) fn settle(&self, error: Option<JobError>) {
         let mut state = self.state.lock();
         let old = std::mem::replace(&mut state.value, Value::Empty);
         state.value = match (old, error) {
@@ -408,7 +408,7 @@ impl<T> Outlet<T> {
         quietly(|| drop((old, listener)));
     }
 
-    fn drop_late(&self) {
+    pub(crate) fn drop_late(&self) {
         let late = self.state.lock().late.take();
         quietly(|| drop(late));
     }

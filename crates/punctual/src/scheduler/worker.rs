@@ -150,7 +150,7 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
         let more = core.fire(&shared.clock, &mut after);
         let picked = core.pick(&shared.clock, &mut after);
         if picked.is_some() {
-            core.rouse_for_turns(&mut after);
+            core.rouse_for_turns(&shared.clock, &mut after);
         }
         let ends = picked.is_none() && core.needs_no_workers();
         if ends {
@@ -239,7 +239,7 @@ fn watch(shared: &Arc<Shared>, parker: &Arc<Parker>) {
         let mut core = shared.core.lock();
         core.check_wall(&shared.clock);
         let more = core.fire(&shared.clock, &mut after);
-        core.rouse_for_turns(&mut after);
+        core.rouse_for_turns(&shared.clock, &mut after);
         if !core.is_watch(parker) || core.is_over() {
             if core.is_watch(parker) {
                 core.watch_ends();

@@ -8,6 +8,7 @@ mod foreign_delay_queue;
 mod foreign_executor;
 mod jobs;
 mod panics;
+mod permits;
 mod queue;
 mod real_time_queue;
 mod real_time_scheduler;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use crate::clock::{NEVER, Nanos, Parker};
+use crate::clock::{Clock, NEVER, Nanos, Parker};
 use crate::queue::waiters::{Standby, WaiterId};
 use crate::scheduler::after::After;
 
@@ -22,8 +22,9 @@ impl Core {
         }
     }
 
-    /// The same, if there is a turn left at all.
-    pub(crate) fn rouse_for_turns(&mut self, after: &mut After) {
+    /// The same, if there is a turn left at all. Permits need nobody.
+    pub(crate) fn rouse_for_turns(&mut self, clock: &Clock, after: &mut After) {
+        self.grant(clock, after);
         if self.has_turns() {
             self.rouse(after);
         }

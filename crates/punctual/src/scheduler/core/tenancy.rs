@@ -4,6 +4,7 @@
 //! and nobody else. One that waits for its rate has an alarm.
 
 use super::{Alarm, Core};
+use crate::clock::Clock;
 use crate::error::Stage;
 use crate::metrics::Snapshot;
 use crate::scheduler::after::After;
@@ -32,12 +33,18 @@ impl Core {
     }
 
     /// Changes the settings of a tenant.
-    pub(crate) fn change_tenant(&mut self, tenant: SlabKey, change: impl FnOnce(&mut TenantState), after: &mut After) {
+    pub(crate) fn change_tenant(
+        &mut self,
+        tenant: SlabKey,
+        change: impl FnOnce(&mut TenantState),
+        clock: &Clock,
+        after: &mut After,
+    ) {
         if let Some(state) = self.tenants.get_mut(tenant) {
             change(state);
         }
         self.refresh(tenant);
-        self.rouse_for_turns(after);
+        self.rouse_for_turns(clock, after);
         self.cover(after);
     }
 

@@ -94,6 +94,7 @@ fn try_admit(
     record.series = series;
     record.future = future;
     record.away = future && shared.hooks.futures_on.is_some();
+    record.permit = terms.permit;
     let key = core.admit(record, &shared.clock, after);
     work.head().admitted_as(key);
     Ok(key)
