@@ -363,6 +363,7 @@ fn default_workers() -> usize {
 #[derive(Default)]
 pub struct Builder {
     workers: Option<usize>,
+    running_max: Option<usize>,
     clock: Option<Clock>,
     hooks: Hooks,
 }
@@ -378,6 +379,26 @@ impl Builder {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
+        self
+    }
+
+    /// How many jobs may run at once, those of all tenants together; by default as many as there are. Closures are bounded
+    /// by the workers in any case; futures and permits hold none, so this is the room that their tenants share fairly.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Limits, Scheduler};
+    /// let scheduler = Scheduler::builder().running_max(1).build().unwrap();
+    /// let (acme, zeta) = (scheduler.tenant("acme", Limits::new()).unwrap(), scheduler.tenant("zeta", Limits::new()).unwrap());
+    /// let permit = acme.now().acquire().unwrap().wait().unwrap();
+    /// let mut second = zeta.now().acquire().unwrap();
+    /// assert_eq!(zeta.snapshot().ready, 1);
+    /// drop(permit);
+    /// second.wait().unwrap();
+    /// ```
+    #[must_use]
+    pub fn running_max(mut self, jobs: usize) -> Self {
+        self.running_max = Some(jobs);
         self
     }
 
@@ -472,6 +493,7 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<Scheduler, BuildError> {
         match self.workers {
+            _ if self.running_max == Some(0) => Err(BuildError::NoRoom),
             Some(0) => Err(BuildError::NoWorkers),
             Some(workers) => Ok(self.make(workers)),
             None => Ok(self.make(default_workers())),
@@ -482,7 +504,7 @@ impl Builder {
         let listened_to = self.hooks.on_event.is_some() || cfg!(feature = "tracing");
         let shared = Shared {
             clock: self.clock.unwrap_or_default(),
-            core: Mutex::new(Core::new(workers, listened_to)),
+            core: Mutex::new(Core::new(workers, self.running_max.unwrap_or(usize::MAX), listened_to)),
             hooks: self.hooks,
             starting: Mutex::new(()),
             closed: Latch::new(),
@@ -509,12 +531,15 @@ impl fmt::Debug for Builder {
 pub enum BuildError {
     /// A scheduler without workers would never run anything.
     NoWorkers,
+    /// Nor would one in which nothing may run.
+    NoRoom,
 }
 
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoWorkers => "0 workers (the least is 1)",
+            Self::NoRoom => "0 jobs may run at once (the least is 1)",
         })
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Core {
     /// Worker threads started and not ended.
     pub(crate) workers: usize,
     workers_max: usize,
+    /// How many jobs of all tenants together may run at once.
+    running_max: usize,
     pub(crate) gauges: Gauges,
     pub(crate) finished: Outcomes,
     /// Runs that are over, in whatever way.
@@ -112,7 +114,7 @@ pub(crate) enum Handled {
 }
 
 impl Core {
-    pub(crate) fn new(workers_max: usize, listened_to: bool) -> Self {
+    pub(crate) fn new(workers_max: usize, running_max: usize, listened_to: bool) -> Self {
         Self {
             jobs: Slab::new(),
             alarms: Wheel::new(),
@@ -127,6 +129,7 @@ impl Core {
             started: false,
             workers: 0,
             workers_max,
+            running_max,
             gauges: Gauges::default(),
             finished: Outcomes::default(),
             ended: 0,
@@ -335,7 +338,7 @@ impl Core {
 
     /// A poll or a start, in alternation if there are both.
     fn next_turn(&mut self, clock: &Clock, after: &mut After) -> Option<(SlabKey, bool)> {
-        let poll = !self.polls.is_empty() && (!self.polled_last || self.tenants.none_can_run());
+        let poll = !self.polls.is_empty() && (!self.polled_last || !self.can_start());
         self.polled_last = poll;
         if poll {
             return self.polls.pop(&mut self.jobs).map(|key| (key, false));
@@ -348,6 +351,9 @@ impl Core {
 
     /// The job that is next in the fair order and may still start.
     fn first_to_start(&mut self, clock: &Clock, after: &mut After) -> Option<SlabKey> {
+        if !self.can_start() {
+            return None;
+        }
         while let Some(key) = self.tenants.first(&self.jobs) {
             if self.jobs.get(key).is_some_and(|record| record.alarm_at() > self.latest) {
                 return Some(key);

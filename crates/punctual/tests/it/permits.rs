@@ -1,13 +1,21 @@
 //! Permits by themselves: the caller does the work, the scheduler counts it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use punctual::{Cancel, Cause, JobError, Limits, Outcome, Rate, Reason, Scheduler, Stage};
+use punctual::{Cancel, Cause, JobError, Limits, Outcome, Rate, Reason, Scheduler, Stage, VirtualClock};
 
 use crate::jobs::{on_virtual_clock, secs};
 use crate::queue::ms;
+
+fn on_virtual_clock_with_room(workers: usize, room: usize) -> (VirtualClock, Scheduler) {
+    let clock = VirtualClock::new();
+    let scheduler =
+        Scheduler::builder().workers(workers).running_max(room).clock(&clock).build().expect("good settings");
+    (clock, scheduler)
+}
 
 /// C23: threads race for permits; there are never more holders than permits, and in the end all are free.
 #[test]
@@ -133,6 +141,71 @@ fn permits_wait_for_their_due_and_for_the_rate() {
         clock.advance(ms(1)).unwrap();
         assert!(permit.wait_timeout(secs(0)).unwrap().is_ok());
     }
+}
+
+/// C31: what the tenants share is the room to run, and they share it by weight.
+#[test]
+fn tenants_share_the_room_to_run_by_weight() {
+    let (clock, scheduler) = on_virtual_clock_with_room(1, 2);
+    let heavy = scheduler.tenant("heavy", Limits::new().weight(3)).unwrap();
+    let light = scheduler.tenant("light", Limits::new()).unwrap();
+    let room: Vec<_> = (0..2).map(|_| scheduler.now().acquire().unwrap().wait().unwrap()).collect();
+    let mut waiting: Vec<_> =
+        (0..80).flat_map(|_| [&heavy, &light]).map(|tenant| tenant.now().acquire().unwrap()).collect();
+    assert_eq!((heavy.snapshot().running, light.snapshot().running), (0, 0));
+    drop(room);
+    for _ in 0..40 {
+        assert_eq!(scheduler.snapshot().running, 2);
+        let granted = waiting.iter_mut().position(|wait| wait.wait_timeout(secs(0)).is_some());
+        drop(waiting.remove(granted.expect("there is room for two")));
+    }
+    clock.settle().unwrap();
+    let (heavy, light) = (heavy.snapshot(), light.snapshot());
+    let started = |snapshot: &punctual::Snapshot| snapshot.finished.succeeded + snapshot.running as u64;
+    assert!((30..=33).contains(&started(&heavy)), "{}", started(&heavy));
+    assert_eq!(started(&heavy) + started(&light), 42);
+}
+
+/// C23: closures, futures and permits together never run beyond the room.
+#[test]
+fn the_room_to_run_bounds_closures_futures_and_permits_together() {
+    let scheduler = Scheduler::builder().workers(4).running_max(2).build().unwrap();
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let inside = || {
+        let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+        move || {
+            most.fetch_max(1 + now.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+            thread::yield_now();
+            now.fetch_sub(1, Ordering::SeqCst);
+        }
+    };
+    let work = inside();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..200).for_each(|_| {
+                let _permit = scheduler.now().acquire().unwrap().wait().unwrap();
+                work();
+            })
+        });
+        let mut jobs: Vec<_> = (0..200)
+            .flat_map(|_| {
+                let (closure, future) = (inside(), inside());
+                let closure = scheduler.now().run(move |_| closure()).unwrap();
+                [closure, scheduler.now().spawn(move |_| async move { future() }).unwrap()]
+            })
+            .collect();
+        jobs.iter_mut().for_each(|job| job.wait().unwrap());
+    });
+    assert!(most.load(Ordering::SeqCst) <= 2);
+    assert_eq!(scheduler.snapshot().finished.succeeded, 600);
+}
+
+/// C35: the only room is held by the job that waits.
+#[test]
+fn a_wait_for_room_that_the_waiter_holds_is_refused() {
+    let scheduler = Scheduler::builder().workers(4).running_max(1).build().unwrap();
+    let mut job = scheduler.now().run(|ctx| ctx.now().run(|_| ()).unwrap().wait()).unwrap();
+    assert_eq!(job.wait(), Ok(Err(JobError::WouldDeadlock)));
 }
 
 /// More permits than one batch come free in one moment; all are granted.

@@ -24,7 +24,8 @@ impl Core {
                 .is_some_and(|tenant| tenant.limits.running_max.is_some_and(|max| tenant.blocked + 1 >= max));
         let out_of_workers =
             self.jobs.get(waiter).is_some_and(|waiter| !waiter.future) && self.blocked + 1 >= self.workers_max;
-        if out_of_permits || out_of_workers {
+        let out_of_room = self.blocked + 1 >= self.running_max;
+        if out_of_permits || out_of_workers || out_of_room {
             return false;
         }
         self.blocked += 1;

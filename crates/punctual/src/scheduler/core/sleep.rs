@@ -49,7 +49,12 @@ impl Core {
     }
 
     fn has_turns(&self) -> bool {
-        !self.polls.is_empty() || !self.tenants.none_can_run()
+        !self.polls.is_empty() || self.can_start()
+    }
+
+    /// Whether there is a job to start, and room for it to run.
+    pub(super) fn can_start(&self) -> bool {
+        self.gauges.running < self.running_max && !self.tenants.none_can_run()
     }
 
     /// Closed, and no alarm matters any more.
