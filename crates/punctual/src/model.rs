@@ -40,3 +40,9 @@ pub(crate) fn model_with_fewer(_preemptions: usize, body: impl Fn() + Send + Syn
 pub(crate) fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
+
+/// So many cases of a property, or as many as `PROPTEST_CASES` says.
+pub(crate) fn cases(default: u32) -> proptest::test_runner::Config {
+    use proptest::test_runner::Config;
+    if std::env::var_os("PROPTEST_CASES").is_some() { Config::default() } else { Config::with_cases(default) }
+}

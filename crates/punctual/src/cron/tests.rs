@@ -578,7 +578,7 @@ const MONTH: &str = "([*]|[1-9]|1[0-3]|feb|[aA]pr-Jun)";
 const WEEKDAY: &str = "([+]?([*?]|[0-8]|SUN|[0-7](#[1-5L]|L)|5-7#[2L]|fri-sun)(,[0-6]L?)?)";
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(160))]
+    #![proptest_config(crate::model::cases(160))]
 
     /// C18
     #[test]

@@ -3,7 +3,7 @@
 //! is set to and fro. Every job keeps an account of what happened to it, and every number that the scheduler tells is held
 //! against these accounts, again and again while it storms, and in the end.
 //!
-//! `PUNCTUAL_SOAK_OPS` says how many operations, `PUNCTUAL_SOAK_SEED` which. A failure names the seed that replays it.
+//! `PUNCTUAL_WEATHER_OPS` says how many operations, `PUNCTUAL_SOAK_SEED` which. A failure names the seed that replays it.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 
@@ -29,11 +29,12 @@ const WORKERS: usize = 3;
 /// numbers are true.
 #[test]
 fn every_account_balances_after_centuries_of_weather() {
-    let (ops, first) = (from_env("PUNCTUAL_SOAK_OPS", 15_000), from_env("PUNCTUAL_SOAK_SEED", 1));
+    let (ops, first) = (from_env("PUNCTUAL_WEATHER_OPS", 15_000), from_env("PUNCTUAL_SOAK_SEED", 1));
     let mut elapsed = Duration::ZERO;
     for seed in first..first + ops.div_ceil(ROUND) {
         let round = catch_unwind(|| weather(seed, ROUND.min(ops)));
-        elapsed += round.unwrap_or_else(|_| panic!("PUNCTUAL_SOAK_SEED={seed} PUNCTUAL_SOAK_OPS={ops} replays this"));
+        elapsed +=
+            round.unwrap_or_else(|_| panic!("PUNCTUAL_SOAK_SEED={seed} PUNCTUAL_WEATHER_OPS={ops} replays this"));
     }
     assert!(elapsed > YEAR * 100, "only {elapsed:?} passed");
 }

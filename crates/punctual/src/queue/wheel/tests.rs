@@ -153,7 +153,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(crate::model::cases(512))]
 
     /// C2, C5, C7: any operations, from any uptime, in the oracle's exact order.
     #[test]

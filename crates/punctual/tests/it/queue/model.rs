@@ -212,7 +212,7 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     // A fixed seed: the same cases on every run, and a failure is everybody's failure. The soak below varies.
     #![proptest_config(ProptestConfig {
-        cases: 128, rng_seed: RngSeed::Fixed(20), failure_persistence: None, ..ProptestConfig::default()
+        cases: from_env("PROPTEST_CASES", 128) as u32, rng_seed: RngSeed::Fixed(20), failure_persistence: None, ..ProptestConfig::default()
     })]
 
     /// C1, C2, C5, C6, C7
