@@ -107,8 +107,8 @@ mod readme {
     struct Readme;
     #[doc = include_str!("../../../docs/guide/run-work-later.md")]
     struct RunWorkLater;
-    #[doc = include_str!("../../../docs/guide/stop-work.md")]
-    struct StopWork;
+    #[doc = include_str!("../../../docs/guide/stop-work-nobody-wants.md")]
+    struct StopWorkNobodyWants;
     #[doc = include_str!("../../../docs/guide/repeat-work.md")]
     struct RepeatWork;
     #[doc = include_str!("../../../docs/guide/keep-tenants-fair.md")]
