@@ -298,6 +298,16 @@ pub enum Reason {
         /// How many there may be.
         max: usize,
     },
+    /// The same, and nothing but the tenant's rate keeps those that wait from starting. `retry_after` is exact, unless the
+    /// tenant has a `running_max` too.
+    RateLimited {
+        /// The tenant's name; empty for work that names none.
+        tenant: std::sync::Arc<str>,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// Too many jobs of the tenant wait for their due instant.
     ScheduledFull {
         /// The tenant's name; empty for work that names none.
@@ -323,6 +333,9 @@ impl fmt::Display for Reason {
             Self::Closed => f.write_str("closed to new work"),
             Self::BacklogFull { tenant, count, max } => {
                 write!(f, "backlog of tenant {tenant:?} is full ({count} of {max})")
+            }
+            Self::RateLimited { tenant, count, max } => {
+                write!(f, "tenant {tenant:?} is at its rate and its backlog is full ({count} of {max})")
             }
             Self::ScheduledFull { tenant, count, max } => {
                 write!(f, "tenant {tenant:?} has too many scheduled jobs ({count} of {max})")

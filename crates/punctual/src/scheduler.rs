@@ -13,9 +13,9 @@ mod ctx;
 mod event;
 mod handle;
 mod job;
+mod list;
 mod permit;
 mod plan;
-mod ready;
 mod repeat;
 mod shutdown;
 mod tenant;
@@ -126,6 +126,18 @@ impl Shared {
         drop(core);
         after.run(self);
         answer
+    }
+
+    /// Cancels these jobs; says how many of them were not over already.
+    pub(crate) fn cancel_each(self: &Arc<Self>, jobs: &[SlabKey], cause: Cause) -> usize {
+        let mut after = After::default();
+        let mut core = self.core.lock();
+        core.now(&self.clock);
+        let mut cancel = |&job: &SlabKey| core.cancel(job, cause, Disposal::Here, &mut after) != Cancel::TooLate;
+        let cancelled = jobs.iter().filter(|job| cancel(job)).count();
+        drop(core);
+        after.run(self);
+        cancelled
     }
 
     pub(crate) fn is_listened_to(&self) -> bool {

@@ -3,6 +3,8 @@
 //! Virtual time is service received divided by weight. The tenant with the least goes next; its tag moves on by the cost of
 //! the job divided by its weight. Tags are set when a job is dispatched, not when it is queued, so cancelling queued work
 //! needs no repair. A tenant that comes back starts at the present virtual time at least: no credit is banked by being idle.
+//! Among equals one that comes back goes first, so that it waits for what is running and for nothing else, however many
+//! tenants are in their turns. When nothing runs and nobody could, all that was received is settled.
 //!
 //! # Invariants
 //! 1. A tenant is in `ready` if and only if it can run: it has work, is below its cap, within its rate and not paused.
@@ -30,8 +32,11 @@ const UNIT: u128 = 1 << 32;
 /// ```
 #[derive(Debug)]
 pub struct Fair<K> {
-    ready: BTreeSet<(u128, K)>,
+    /// By start tag; among equals, those that come back first.
+    ready: BTreeSet<(u128, bool, K)>,
     now: u128,
+    /// The latest of all finish tags.
+    latest: u128,
 }
 
 /// A tenant's place in virtual time.
@@ -44,8 +49,8 @@ pub struct Fair<K> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tag {
     finish: u128,
-    /// The start tag it waits with, while it is ready.
-    waiting: Option<u128>,
+    /// The start tag it waits with, while it is ready, and whether it goes on from where it was.
+    waiting: Option<(u128, bool)>,
 }
 
 impl<K: Ord + Copy> Fair<K> {
@@ -57,7 +62,7 @@ impl<K: Ord + Copy> Fair<K> {
     /// ```
     #[must_use]
     pub fn new() -> Self {
-        Self { ready: BTreeSet::new(), now: 0 }
+        Self { ready: BTreeSet::new(), now: 0, latest: 0 }
     }
 
     /// A tenant can run from now on.
@@ -71,9 +76,9 @@ impl<K: Ord + Copy> Fair<K> {
     /// ```
     pub fn enter(&mut self, tenant: K, tag: &mut Tag) {
         if tag.waiting.is_none() {
-            let start = tag.finish.max(self.now);
-            tag.waiting = Some(start);
-            self.ready.insert((start, tenant));
+            let (start, goes_on) = (tag.finish.max(self.now), tag.finish >= self.now && tag.finish > 0);
+            tag.waiting = Some((start, goes_on));
+            self.ready.insert((start, goes_on, tenant));
         }
     }
 
@@ -88,8 +93,8 @@ impl<K: Ord + Copy> Fair<K> {
     /// assert_eq!(fair.first(), None);
     /// ```
     pub fn leave(&mut self, tenant: K, tag: &mut Tag) {
-        if let Some(start) = tag.waiting.take() {
-            self.ready.remove(&(start, tenant));
+        if let Some((start, goes_on)) = tag.waiting.take() {
+            self.ready.remove(&(start, goes_on, tenant));
         }
     }
 
@@ -103,7 +108,7 @@ impl<K: Ord + Copy> Fair<K> {
     /// assert_eq!(fair.first(), Some('a'));
     /// ```
     pub fn first(&self) -> Option<K> {
-        self.ready.first().map(|&(_, tenant)| tenant)
+        self.ready.first().map(|&(.., tenant)| tenant)
     }
 
     /// All that can run, whose turn it is first.
@@ -116,7 +121,7 @@ impl<K: Ord + Copy> Fair<K> {
     /// assert_eq!(fair.in_order().collect::<Vec<_>>(), ['a']);
     /// ```
     pub fn in_order(&self) -> impl Iterator<Item = K> + '_ {
-        self.ready.iter().map(|&(_, tenant)| tenant)
+        self.ready.iter().map(|&(.., tenant)| tenant)
     }
 
     /// The tenant runs a job of this cost. It leaves the ready set; whoever calls lets it enter again if it still can run.
@@ -130,10 +135,28 @@ impl<K: Ord + Copy> Fair<K> {
     /// assert_eq!(fair.first(), None);
     /// ```
     pub fn dispatch(&mut self, tenant: K, tag: &mut Tag, cost: u32, weight: u32) {
-        let Some(start) = tag.waiting else { return };
+        let Some((start, _)) = tag.waiting else { return };
         self.leave(tenant, tag);
         self.now = self.now.max(start);
         tag.finish = start + UNIT * u128::from(cost.max(1)) / u128::from(weight.max(1));
+        self.latest = self.latest.max(tag.finish);
+    }
+
+    /// Nothing runs and nobody can: from here on all are equal.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::decide::{Fair, Tag};
+    /// let (mut fair, mut tag) = (Fair::new(), Tag::default());
+    /// fair.enter('a', &mut tag);
+    /// fair.dispatch('a', &mut tag, 1, 1);
+    /// assert!(!fair.owes_nothing(&tag));
+    /// fair.rest();
+    /// assert!(fair.owes_nothing(&tag));
+    /// ```
+    pub fn rest(&mut self) {
+        debug_assert!(self.ready.is_empty(), "somebody can run");
+        self.now = self.now.max(self.latest + 1);
     }
 
     /// Whether forgetting a tenant would give it nothing.
@@ -146,7 +169,7 @@ impl<K: Ord + Copy> Fair<K> {
     /// assert!(!fair.owes_nothing(&tag));
     /// ```
     pub fn owes_nothing(&self, tag: &Tag) -> bool {
-        tag.waiting.is_none() && tag.finish <= self.now
+        tag.waiting.is_none() && tag.finish < self.now.max(1)
     }
 
     /// Whether no tenant can run.

@@ -27,7 +27,7 @@ use super::after::{After, Remains};
 use super::ctx::Run;
 use super::event::Event;
 use super::job::{Outcome, Record, Turn};
-use super::ready::Ready;
+use super::list::{List, TURN};
 use super::repeat::{Now, Series, Tick};
 use super::shutdown::Phase;
 use super::tenants::Tenants;
@@ -50,12 +50,12 @@ pub(crate) struct Core {
     pub(crate) jobs: Slab<Record>,
     alarms: Wheel<Alarm>,
     /// Futures that were woken and are to be polled, in turn.
-    polls: Ready,
+    polls: List<TURN>,
     /// Whether the last turn was a poll: polls and starts alternate, so that neither starves.
     polled_last: bool,
     pub(crate) tenants: Tenants,
-    /// Jobs that wait inside for jobs that have not started: each holds a worker.
-    blocked: usize,
+    /// Jobs that wait inside for other jobs.
+    waits: inside::Waits,
     waiters: Waiters,
     /// Payloads whose destructors run elsewhere, and the events that go with them.
     pub(crate) remains: VecDeque<Remains>,
@@ -118,10 +118,10 @@ impl Core {
         Self {
             jobs: Slab::new(),
             alarms: Wheel::new(),
-            polls: Ready::default(),
+            polls: List::default(),
             polled_last: false,
             tenants: Tenants::new(),
-            blocked: 0,
+            waits: inside::Waits::new(),
             waiters: Waiters::new(),
             remains: VecDeque::new(),
             disposer_runs: false,
@@ -178,13 +178,15 @@ impl Core {
     // ---- 1 admit
 
     /// Takes a job in: to wait for its due instant, or straight to the ready list.
-    pub(crate) fn admit(&mut self, record: Record, clock: &Clock, after: &mut After) -> SlabKey {
-        let due = record.due;
+    pub(crate) fn admit(&mut self, mut record: Record, clock: &Clock, after: &mut After) -> SlabKey {
+        let (due, tenant) = (record.due, record.tenant);
+        record.pressing = due <= self.latest;
         self.gauges.enter(&record);
         if let Some(tenant) = self.tenants.get_mut(record.tenant) {
             tenant.gauges.enter(&record);
         }
         let key = self.jobs.insert(0, record);
+        self.tenants.adopt(&mut self.jobs, tenant, key);
         self.watch_wall(clock);
         // What is due now stands behind everything that is due already, also if that has not been noticed yet.
         if due <= self.latest && self.alarms.next_wake() > self.latest {
@@ -296,7 +298,7 @@ impl Core {
         if self.jobs.get(key).is_none_or(|record| record.stage() != Stage::Scheduled) {
             return false;
         }
-        self.change(key, |record| (record.due, record.wall_due) = (due, wall_due));
+        self.change(key, |record| (record.due, record.wall_due, record.pressing) = (due, wall_due, false));
         self.watch_wall(clock);
         self.set_alarm(key);
         self.cover(after);
@@ -304,13 +306,13 @@ impl Core {
     }
 
     fn move_due(&mut self, key: SlabKey, due: Nanos) {
-        if let Some(record) = self.jobs.get_mut(key) {
-            record.due = due;
+        self.change(key, |record| {
+            (record.due, record.pressing) = (due, false);
             // A grid that begins at a date moves with it.
             if let Some(Series { tick: Tick::Mono(tick), .. }) = record.series.as_deref_mut() {
                 *tick = due;
             }
-        }
+        });
         self.set_alarm(key);
     }
 
@@ -385,9 +387,9 @@ impl Core {
     fn start(&mut self, key: SlabKey, clock: &Clock, after: &mut After) {
         let now = self.latest;
         let Some(record) = self.jobs.get_mut(key) else { return };
-        let mut missed = 0;
+        let (mut missed, mut newly_missed) = (0, 0);
         if let Some(series) = &mut record.series {
-            self.missed += series.begin(Now { mono: now, wall: clock.wall() });
+            newly_missed = series.begin(Now { mono: now, wall: clock.wall() });
             missed = series.missed_now;
         }
         let run = Arc::new(Run::new(record, now, missed));
@@ -396,13 +398,11 @@ impl Core {
             after.events.push(Event::started(&record.work, Duration::from_nanos(lateness)));
         }
         self.lateness.record_ns(lateness);
-        let (tenant, waiter) = (record.tenant, record.waited_for_by.take());
+        let tenant = record.tenant;
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.lateness.record_ns(lateness);
         }
-        if waiter.is_some() {
-            self.unblock(tenant);
-        }
+        self.count_missed(tenant, newly_missed);
         self.change(key, |record| record.start(run, now));
         self.set_alarm(key);
     }
@@ -447,7 +447,6 @@ impl Core {
             series.ended |= over;
             series.next(now, failed)
         });
-        self.missed += next.map_or(0, |(_, missed)| missed);
         self.ended += 1;
         match next {
             Some((Some(tick), _)) if !self.phase.is_closing() => self.repeat(key, tick, now, clock),
@@ -457,9 +456,10 @@ impl Core {
                 self.remove(key, after);
             }
         }
+        self.count_missed(tenant, next.map_or(0, |(_, missed)| missed));
         // Its permit is free now, not earlier: the work has truly stopped.
         self.refresh(tenant);
-        self.tenants.forget_if_unused(tenant, now.mono);
+        self.forget_if_unused(tenant);
         self.leaves_inside(key);
         self.end_if_drained(after);
         if self.phase.is_closed() {
@@ -514,10 +514,8 @@ impl Core {
         }
         let now = self.latest;
         self.change(key, |record| record.stop(now));
+        self.tenants.disown(&mut self.jobs, key);
         if let Some(record) = self.jobs.remove(key) {
-            if record.waited_for_by.is_some() {
-                self.unblock(record.tenant);
-            }
             after.stopped.push(Arc::clone(&record.work));
             after.records.push(record);
         }

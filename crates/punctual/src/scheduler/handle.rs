@@ -61,7 +61,7 @@ impl<T> JobHandle<T> {
             return Err(JobError::WouldDeadlock);
         }
         let result = self.wait_until(NEVER).expect("a wait without an end ends with the result");
-        shared.core.lock().end_wait(waiter, key);
+        shared.core.lock().end_wait(waiter);
         result
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::ctx::Run;
+use super::list::Links;
 use super::repeat::Series;
 use super::work::Work;
 use crate::clock::{NEVER, Nanos};
@@ -71,8 +72,6 @@ pub(crate) struct Record {
     /// Lower goes first; and what one start costs its tenant.
     pub(crate) priority: i8,
     pub(crate) cost: u32,
-    /// A job that waits inside for this one to start.
-    pub(crate) waited_for_by: Option<SlabKey>,
     stage: Stage,
     outcome: Option<Outcome>,
     pub(crate) turn: Turn,
@@ -84,6 +83,8 @@ pub(crate) struct Record {
     /// When it may start; and the same as a date, if it goes by the wall clock.
     pub(crate) due: Nanos,
     pub(crate) wall_due: Option<SystemTime>,
+    /// It was due at its submit: it counts as waiting for its turn from then on.
+    pub(crate) pressing: bool,
     /// When the present stage began.
     pub(crate) since: Nanos,
     pub(crate) start_within: Nanos,
@@ -91,9 +92,8 @@ pub(crate) struct Record {
     pub(crate) deadline: Nanos,
     /// The one timer of a job: its due instant, or whatever ends the present stage.
     pub(crate) alarm: Option<SlabKey>,
-    /// Neighbours in the ready list.
-    pub(crate) before: Option<SlabKey>,
-    pub(crate) behind: Option<SlabKey>,
+    /// Its places in the lists it is in.
+    pub(crate) links: [Links; 2],
     pub(crate) run: Option<Arc<Run>>,
     pub(crate) series: Option<Box<Series>>,
 }
@@ -105,7 +105,6 @@ impl Record {
             tenant,
             priority: 0,
             cost: 1,
-            waited_for_by: None,
             stage: Stage::Scheduled,
             outcome: None,
             turn: Turn::Waiting,
@@ -114,13 +113,13 @@ impl Record {
             permit: false,
             due,
             wall_due: None,
+            pressing: false,
             since: now,
             start_within: NEVER,
             run_timeout: NEVER,
             deadline: NEVER,
             alarm: None,
-            before: None,
-            behind: None,
+            links: Default::default(),
             run: None,
             series: None,
         }
@@ -170,7 +169,7 @@ impl Record {
     pub(crate) fn repeat(&mut self, due: Nanos, wall_due: Option<SystemTime>, now: Nanos) {
         debug_assert!(self.series.is_some() && self.is_settled());
         (self.outcome, self.run, self.turn) = (None, None, Turn::Waiting);
-        (self.due, self.wall_due) = (due, wall_due);
+        (self.due, self.wall_due, self.pressing) = (due, wall_due, false);
         self.enter(Stage::Scheduled, now);
     }
 

@@ -13,6 +13,9 @@ use crate::metrics::Snapshot;
 use crate::policy::Limits;
 use crate::slab::SlabKey;
 
+/// Jobs cancelled before the lock is given to others.
+const CANCEL_BATCH: usize = 64;
+
 /// One of the parties a scheduler works for, with its own limits, its own backlog and its fair share of the workers. Cheap to
 /// clone. It has the same words as the scheduler: `now`, `after`, `at`, `every`, `cron`.
 ///
@@ -41,7 +44,10 @@ struct Seat {
 
 impl Tenant {
     pub(crate) fn open(shared: &Arc<Shared>, name: &str, limits: Limits) -> Result<Self, TenantError> {
-        let opened = shared.core.lock().tenants.open(name, limits);
+        let mut core = shared.core.lock();
+        let now = core.now(&shared.clock);
+        let opened = core.tenants.open(name, limits, now);
+        drop(core);
         match opened {
             Ok(key) => Ok(Self { seat: Arc::new(Seat { shared: Arc::clone(shared), key }) }),
             Err(limits) => Err(TenantError { name: name.to_owned(), limits }),
@@ -220,7 +226,8 @@ impl Tenant {
         after.run(shared);
     }
 
-    /// Cancels everything it has, waiting and running. Returns how many jobs and series that were.
+    /// Cancels everything it has, waiting and running. Returns how many jobs and series that were. Takes time for what the
+    /// tenant has, whatever the others have.
     ///
     /// # Example
     /// ```
@@ -235,10 +242,8 @@ impl Tenant {
     pub fn cancel_all(&self) -> usize {
         let shared = self.shared();
         let jobs = shared.core.lock().jobs_of(self.seat.key);
-        for &job in &jobs {
-            shared.cancel(job, Cause::Tenant);
-        }
-        jobs.len()
+        // In parts, so that the lock is free for others in between.
+        jobs.chunks(CANCEL_BATCH).map(|part| shared.cancel_each(part, Cause::Tenant)).sum()
     }
 
     /// Its gauges, counters and histograms at this moment.
@@ -259,11 +264,11 @@ impl Tenant {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut core = self.shared.core.lock();
-        let now = core.now(&self.shared.clock);
+        core.now(&self.shared.clock);
         if let Some(tenant) = core.tenants.get_mut(self.key) {
             tenant.handles -= 1;
         }
-        core.tenants.forget_if_unused(self.key, now);
+        core.forget_if_unused(self.key);
     }
 }
 

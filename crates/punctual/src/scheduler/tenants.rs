@@ -9,13 +9,13 @@
 //! 2. A tenant's gauges equal the number of its records in each stage.
 //! 3. A tenant is forgotten only when nothing would be lost by it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Gauges;
 use super::job::Record;
-use super::ready::Ready;
+use super::list::{List, OWN, TURN};
 use crate::clock::{NEVER, Nanos};
 use crate::error::Reason;
 use crate::metrics::{Histogram, Outcomes};
@@ -32,6 +32,8 @@ pub(crate) struct Tenants {
     all: Slab<TenantState>,
     by_name: HashMap<Arc<str>, SlabKey>,
     fair: Fair<SlabKey>,
+    /// Unused, but not to be forgotten before what they have used is made up for by time or by others.
+    owing: VecDeque<SlabKey>,
     /// The tenant of work that names none.
     pub(crate) default: SlabKey,
 }
@@ -44,19 +46,22 @@ pub(crate) struct TenantState {
     /// Handles that callers hold.
     pub(crate) handles: usize,
     pub(crate) gauges: Gauges,
-    waiting: BTreeMap<i8, Ready>,
+    /// All its jobs, whatever their stage. The default tenant, which nobody cancels as a whole, keeps no such list.
+    pub(crate) jobs: List<OWN>,
+    waiting: BTreeMap<i8, List<TURN>>,
     tag: Tag,
     spent: Spent,
     /// Set while the rate alone keeps it from running.
     pub(crate) alarm: Option<SlabKey>,
     pub(crate) finished: Outcomes,
     pub(crate) rejected: u64,
+    pub(crate) missed: u64,
     pub(crate) lateness: Histogram,
     pub(crate) timing_error: Histogram,
     /// A running average of how long its jobs run.
     run_ns: Option<u64>,
-    /// Jobs of it that wait inside for jobs of it that have not started.
-    pub(crate) blocked: usize,
+    /// It is in `owing`.
+    owing: bool,
 }
 
 impl TenantState {
@@ -68,22 +73,24 @@ impl TenantState {
             closed: false,
             handles: 0,
             gauges: Gauges::default(),
+            jobs: List::default(),
             waiting: BTreeMap::new(),
             tag: Tag::default(),
             spent: Spent::default(),
             alarm: None,
             finished: Outcomes::default(),
             rejected: 0,
+            missed: 0,
             lateness: Histogram::new(),
             timing_error: Histogram::new(),
             run_ns: None,
-            blocked: 0,
+            owing: false,
         }
     }
 
     fn load(&self) -> Load {
-        let Gauges { scheduled, ready, running, .. } = self.gauges;
-        Load { scheduled, waiting: ready, running, paused: self.paused }
+        let Gauges { scheduled, pressing, ready, running, .. } = self.gauges;
+        Load { scheduled: scheduled - pressing, waiting: ready + pressing, running, paused: self.paused }
     }
 
     fn has_permit(&self) -> bool {
@@ -95,20 +102,27 @@ impl TenantState {
         self.run_ns = Some(self.run_ns.map_or(took, |mean| mean - mean / 8 + took / 8));
     }
 
-    /// When a place is likely to be free: exact if the rate is what holds it up, an estimate from the mean running time
-    /// otherwise, and nothing if nothing is known.
+    /// When a place is likely to be free: exact if the rate alone is what holds it up, an estimate from the mean running
+    /// time otherwise, and nothing if nothing is known.
     fn retry_after(&self, now: Nanos) -> Option<Duration> {
-        if self.paused {
+        if self.paused || self.limits.running_max == Some(0) {
             return None;
         }
-        if let Some(rate) = &self.limits.rate {
-            let allowed = self.spent.allowed_at(rate, now);
-            if allowed > now {
-                return Some(Duration::from_nanos(allowed - now));
-            }
-        }
-        let running = u64::try_from(self.gauges.running.max(1)).unwrap_or(1);
-        self.run_ns.map(|mean| Duration::from_nanos((mean / running).max(1)))
+        let until_allowed = self.held_by_rate_until(now).map(|until| until - now);
+        let wait = match (until_allowed, self.limits.running_max) {
+            // A place is free when the next one starts.
+            (Some(wait), None) => Some(wait),
+            // A place is free when the next one has started and ended.
+            (Some(wait), Some(_)) if self.gauges.running == 0 => self.run_ns.map(|mean| wait.saturating_add(mean)),
+            _ => self.run_ns.map(|mean| mean / u64::try_from(self.gauges.running.max(1)).unwrap_or(1)),
+        };
+        wait.map(|wait| Duration::from_nanos(wait.max(1)))
+    }
+
+    /// If nothing but its rate keeps it from starting a job: until when.
+    fn held_by_rate_until(&self, now: Nanos) -> Option<Nanos> {
+        let rate = self.limits.rate.as_ref().filter(|_| !self.paused && self.has_permit())?;
+        Some(self.spent.allowed_at(rate, now)).filter(|&allowed| allowed > now)
     }
 }
 
@@ -125,7 +139,7 @@ impl Tenants {
     pub(crate) fn new() -> Self {
         let mut all = Slab::new();
         let default = all.insert(0, TenantState::new(Arc::from(""), Limits::new()));
-        Self { all, by_name: HashMap::new(), fair: Fair::new(), default }
+        Self { all, by_name: HashMap::new(), fair: Fair::new(), owing: VecDeque::new(), default }
     }
 
     pub(crate) fn get(&self, key: SlabKey) -> Option<&TenantState> {
@@ -137,7 +151,8 @@ impl Tenants {
     }
 
     /// Opens a tenant, or finds the one of that name.
-    pub(crate) fn open(&mut self, name: &str, limits: Limits) -> Result<SlabKey, Limits> {
+    pub(crate) fn open(&mut self, name: &str, limits: Limits, now: Nanos) -> Result<SlabKey, Limits> {
+        self.forget_some(now);
         let key = match self.by_name.get(name) {
             Some(&key) => key,
             None => {
@@ -155,20 +170,73 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Forgets a tenant if nothing is lost by it: no handle, no job, no limits, no rate owed, not closed or paused.
+    /// Forgets a tenant if nothing is lost by it: no handle, no job, no limits, not closed or paused, and nothing owed. One
+    /// that owes is looked at again later: each time that a tenant is opened or falls idle, two of those are.
     pub(crate) fn forget_if_unused(&mut self, key: SlabKey, now: Nanos) {
-        let Some(tenant) = self.all.get(key) else { return };
+        self.forget_or_note(key, now);
+        self.forget_some(now);
+    }
+
+    fn forget_some(&mut self, now: Nanos) {
+        for _ in 0..2.min(self.owing.len()) {
+            let Some(key) = self.owing.pop_front() else { return };
+            if let Some(tenant) = self.all.get_mut(key) {
+                tenant.owing = false;
+            }
+            self.forget_or_note(key, now);
+        }
+    }
+
+    fn forget_or_note(&mut self, key: SlabKey, now: Nanos) {
+        let Some(tenant) = self.all.get_mut(key) else { return };
         let Gauges { scheduled, ready, running, .. } = tenant.gauges;
         let unused = key != self.default
             && tenant.handles == 0
             && scheduled + ready + running == 0
             && tenant.limits == Limits::new()
-            && tenant.spent.is_rested(now)
             && !tenant.paused
-            && !tenant.closed
-            && self.fair.owes_nothing(&tenant.tag);
-        if unused && let Some(tenant) = self.all.remove(key) {
+            && !tenant.closed;
+        if !unused {
+            return;
+        }
+        if !tenant.spent.is_rested(now) || !self.fair.owes_nothing(&tenant.tag) {
+            if !std::mem::replace(&mut tenant.owing, true) {
+                self.owing.push_back(key);
+            }
+        } else if let Some(tenant) = self.all.remove(key) {
             self.by_name.remove(&tenant.name);
+        }
+    }
+
+    /// Nothing runs: if nothing could, nobody has had more than others any longer.
+    pub(crate) fn rest_if_idle(&mut self) {
+        if self.fair.is_empty() {
+            self.fair.rest();
+        }
+    }
+
+    /// How many tenants are known, the default one included.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// A job belongs to a tenant from now on.
+    pub(crate) fn adopt(&mut self, jobs: &mut Slab<Record>, tenant: SlabKey, job: SlabKey) {
+        if tenant != self.default
+            && let Some(tenant) = self.all.get_mut(tenant)
+        {
+            tenant.jobs.push(jobs, job);
+        }
+    }
+
+    /// And no longer.
+    pub(crate) fn disown(&mut self, jobs: &mut Slab<Record>, job: SlabKey) {
+        let Some(tenant) = jobs.get(job).map(|record| record.tenant) else { return };
+        if tenant != self.default
+            && let Some(tenant) = self.all.get_mut(tenant)
+        {
+            tenant.jobs.unlink(jobs, job);
         }
     }
 
@@ -182,6 +250,9 @@ impl Tenants {
         };
         let name = Arc::clone(&tenant.name);
         decision.map_err(|refusal| match refusal {
+            Refusal::Backlog { count, max } if tenant.held_by_rate_until(now).is_some() => {
+                (Reason::RateLimited { tenant: name, count, max }, tenant.retry_after(now))
+            }
             Refusal::Backlog { count, max } => {
                 (Reason::BacklogFull { tenant: name, count, max }, tenant.retry_after(now))
             }
@@ -265,10 +336,10 @@ impl TenantState {
         if self.waiting.len() == 1 {
             return self.waiting.keys().next().copied();
         }
-        let order = |(&level, list): (&i8, &Ready)| {
+        let order = |(&level, list): (&i8, &List<TURN>)| {
             let due = list.first().and_then(|job| jobs.get(job)).map_or(NEVER, |record| record.due);
-            (i128::from(due) + i128::from(level) * AGE_STEP, level)
+            (i128::from(due) + i128::from(level) * AGE_STEP, due, level)
         };
-        self.waiting.iter().map(order).min().map(|(_, level)| level)
+        self.waiting.iter().map(order).min().map(|(.., level)| level)
     }
 }

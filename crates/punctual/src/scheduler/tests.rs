@@ -10,6 +10,7 @@ use super::*;
 use crate::clock::VirtualClock;
 use crate::error::{JobError, Reason};
 use crate::model::model;
+use crate::policy::Rate;
 use crate::sync::thread;
 
 const MS: Duration = Duration::from_millis(1);
@@ -52,6 +53,156 @@ impl Rig {
         assert_eq!((snapshot.scheduled, snapshot.ready, snapshot.running, snapshot.zombies), (0, 0, 0, 0));
         assert_eq!(snapshot.finished.total(), ended);
     }
+}
+
+/// C34: 5,000 tenants are opened, each has a job that runs, is cancelled or expires, and is let go of. None is left, although
+/// each owed something for its start when it went.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn tenants_that_nobody_uses_are_forgotten() {
+    let rig = Rig::new();
+    let known = || rig.scheduler.shared().core.lock().tenants.count();
+    for n in 0..5_000 {
+        let tenant = rig.scheduler.tenant(&format!("tenant {n}"), Limits::new()).unwrap();
+        match n % 4 {
+            0 => tenant.now().run(rig.job()).unwrap().detach(),
+            1 => drop(tenant.after(MS).run(rig.job())),
+            2 => tenant.after(MS).run(rig.job()).unwrap().detach(),
+            _ => tenant.after(MS).run_timeout(MS).spawn(|_| std::future::pending::<()>()).unwrap().detach(),
+        }
+        if n % 2 == 0 {
+            // The handle goes first, or the job does.
+            drop(tenant);
+            rig.clock.advance(2 * MS).unwrap();
+        } else {
+            rig.clock.advance(2 * MS).unwrap();
+            drop(tenant);
+        }
+    }
+    assert!(known() <= 3, "{} tenants are known, the default one included", known());
+    // One with limits of its own, a closed one and a paused one would lose something.
+    let limited = rig.scheduler.tenant("limited", Limits::new().weight(2)).unwrap();
+    let (closed, paused) = (
+        rig.scheduler.tenant("closed", Limits::new()).unwrap(),
+        rig.scheduler.tenant("paused", Limits::new()).unwrap(),
+    );
+    closed.close();
+    paused.pause();
+    drop((limited, closed, paused));
+    let again = rig.scheduler.tenant("closed", Limits::new()).unwrap();
+    assert!(again.now().run(rig.job()).is_err());
+    assert!(known() >= 4);
+}
+
+/// C33, C34: a rate that is spent is not forgotten with the limits that set it.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn a_tenant_that_owes_is_remembered_until_it_does_not() {
+    let rig = Rig::new();
+    let rate = Limits::new().rate(Rate::per_minute(1));
+    let acme = rig.scheduler.tenant("acme", rate).unwrap();
+    acme.now().run(rig.job()).unwrap().detach();
+    rig.clock.settle().unwrap();
+    acme.set_limits(Limits::new());
+    drop(acme);
+    let acme = rig.scheduler.tenant("acme", Limits::new()).unwrap();
+    acme.set_limits(rate);
+    let mut job = acme.now().run(rig.job()).unwrap();
+    rig.clock.advance(59_999 * MS).unwrap();
+    assert_eq!(job.wait_timeout(Duration::ZERO), None, "it did not buy itself a start by leaving");
+    rig.clock.advance(MS).unwrap();
+    assert_eq!(job.wait_timeout(Duration::ZERO), Some(Ok(())));
+    acme.set_limits(Limits::new());
+    drop(acme);
+    rig.clock.advance(60_000 * MS).unwrap();
+    (0..3).for_each(|_| drop(rig.scheduler.tenant("other", Limits::new())));
+    assert_eq!(rig.scheduler.shared().core.lock().tenants.count(), 1, "only the default one is left");
+}
+
+/// C23, C34: 4 threads. A submit, a cancel and a limit that is raised compete with the dispatch: a place is given back once,
+/// the permit is used once, and all end.
+#[test]
+fn loom_submit_against_cancel_against_limit_change() {
+    model(|| {
+        let rig = Rig::new();
+        let limits = Limits::new().running_max(0).backlog_max(1);
+        let acme = rig.scheduler.tenant("acme", limits).unwrap();
+        let mut first = acme.now().run(rig.job()).unwrap();
+        let raise = {
+            let acme = acme.clone();
+            thread::spawn(move || acme.set_limits(limits.running_max(1)))
+        };
+        let answer = first.cancel();
+        if answer != Cancel::Prevented {
+            first.stopped().wait();
+        }
+        // Its place is free now, whoever was first, and whatever the limit is.
+        let mut second = acme.now().run(rig.job()).expect("the place is free at once");
+        raise.join().unwrap();
+        assert_eq!(second.wait(), Ok(()));
+        assert_eq!(first.wait().is_ok(), answer == Cancel::TooLate);
+        rig.assert_quiet(2);
+        let snapshot = acme.snapshot();
+        assert_eq!((snapshot.ready, snapshot.running, snapshot.rejected), (0, 0, 0));
+        assert_eq!(rig.ran(), 2 - usize::from(answer == Cancel::Prevented));
+    });
+}
+
+/// C23: 4 threads. Two callers race into the one place there is; one gets it, and gives it back.
+#[test]
+fn loom_two_callers_race_into_one_place() {
+    model(|| {
+        let rig = Rig::new();
+        let acme = rig.scheduler.tenant("acme", Limits::new().running_max(0).backlog_max(1)).unwrap();
+        let other = {
+            let (acme, job) = (acme.clone(), rig.job());
+            thread::spawn(move || acme.now().run(job).ok())
+        };
+        let mine = acme.now().run(rig.job()).ok();
+        let theirs = other.join().unwrap();
+        assert_ne!(mine.is_some(), theirs.is_some());
+        drop((mine, theirs));
+        assert_eq!(acme.snapshot().rejected, 1);
+        assert!(acme.now().run(rig.job()).is_ok(), "the place is free again");
+        rig.assert_quiet(2);
+        assert_eq!(rig.ran(), 0);
+    });
+}
+
+/// C26, C34: 4 threads. The permit passes on while the one who is next loses interest: it goes to the one behind, or comes
+/// back, and is never lost with the dying.
+#[test]
+fn loom_a_permit_is_not_lost_with_a_dying_waiter() {
+    model(|| {
+        let rig = Rig::new();
+        let acme = rig.scheduler.tenant("acme", Limits::new().running_max(1)).unwrap();
+        let first = acme.now().run(rig.job()).unwrap();
+        let (dying, mut last) = (acme.now().run(rig.job()).unwrap(), acme.now().run(rig.job()).unwrap());
+        let leaver = thread::spawn(move || drop(dying));
+        assert_eq!(last.wait(), Ok(()));
+        leaver.join().unwrap();
+        first.stopped().wait();
+        rig.assert_quiet(3);
+        let finished = acme.snapshot().finished;
+        assert_eq!((finished.succeeded + finished.cancelled, rig.ran() >= 2), (3, true));
+    });
+}
+
+/// C34: 4 threads. Everything of a tenant is cancelled while it starts: nothing is left, and what has run has run once.
+#[test]
+fn loom_cancel_all_against_dispatch() {
+    model(|| {
+        let rig = Rig::new();
+        let acme = rig.scheduler.tenant("acme", Limits::new().running_max(1)).unwrap();
+        let jobs = [acme.after(MS).run(rig.job()).unwrap(), acme.after(MS).run(rig.job()).unwrap()];
+        let advance = rig.advance_elsewhere();
+        let cancelled = acme.cancel_all();
+        advance.join().unwrap();
+        rig.assert_quiet(2);
+        let finished = acme.snapshot().finished;
+        assert_eq!((finished.cancelled as usize, finished.succeeded as usize), (cancelled, 2 - cancelled));
+        drop(jobs);
+    });
 }
 
 /// C7, C14, C29: 4 threads. Either the cancel prevents the start, or the job runs once.

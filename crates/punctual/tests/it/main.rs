@@ -18,4 +18,6 @@ mod series;
 mod shutdown;
 mod soak_scheduler;
 mod tenancy;
+mod tenant_fairness;
+mod tenant_storm;
 mod virtual_clock;

@@ -9,6 +9,8 @@ use crate::scheduler::job::Record;
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) scheduled: usize,
+    /// Of the scheduled: those that were due at their submit, and stand behind alarms that are yet to be handled.
+    pub(crate) pressing: usize,
     /// Of the scheduled: those that wait for a date.
     pub(super) by_wall: usize,
     pub(crate) ready: usize,
@@ -31,6 +33,9 @@ impl Gauges {
         match record.stage() {
             Stage::Scheduled => {
                 change(&mut self.scheduled);
+                if record.pressing {
+                    change(&mut self.pressing);
+                }
                 if record.wall_due.is_some() {
                     change(&mut self.by_wall);
                 }

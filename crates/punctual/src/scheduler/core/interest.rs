@@ -89,7 +89,8 @@ impl Core {
         let now = Now { mono: self.latest, wall: clock.wall() };
         let Some(record) = self.jobs.get_mut(key) else { return };
         let next = record.series.as_mut().map(|series| series.skip_run(now));
-        self.missed += next.map_or(0, |(_, missed)| missed);
+        let tenant = record.tenant;
+        self.count_missed(tenant, next.map_or(0, |(_, missed)| missed));
         let Some((Some(tick), _)) = next else {
             return self.withdraw(key, Outcome::Expired, error, Disposal::Elsewhere, after);
         };
@@ -127,7 +128,7 @@ impl Core {
         self.ended += 1;
         let event = self.finished_event(key, outcome);
         let Some(record) = self.jobs.get(key) else { return };
-        let work = Arc::clone(&record.work);
+        let (work, tenant) = (Arc::clone(&record.work), record.tenant);
         after.settled.push((Arc::clone(&work), Some(error)));
         match disposal {
             Disposal::Here => {
@@ -137,6 +138,7 @@ impl Core {
             Disposal::Elsewhere => self.leave(Remains { work: Some(work), event }, after),
         }
         self.remove(key, after);
+        self.forget_if_unused(tenant);
     }
 
     /// A job that runs is not wanted any more: the outcome is settled now, the work is told and stops when it stops.

@@ -50,10 +50,29 @@ impl Core {
 
     /// All jobs of a tenant, those that run last: their permits must not go to those about to be cancelled.
     pub(crate) fn jobs_of(&self, tenant: SlabKey) -> Vec<SlabKey> {
-        let own = || self.jobs.iter().filter(|(_, record)| record.tenant == tenant);
+        let Some(tenant) = self.tenants.get(tenant) else { return Vec::new() };
+        let own = || tenant.jobs.iter(&self.jobs);
         let is_running = |record: &Record| record.stage() == Stage::Running;
         let waiting = own().filter(|(_, record)| !is_running(record));
         waiting.chain(own().filter(|(_, record)| is_running(record))).map(|(key, _)| key).collect()
+    }
+
+    /// Ticks of a series of this tenant passed without a run.
+    pub(super) fn count_missed(&mut self, tenant: SlabKey, ticks: u64) {
+        self.missed += ticks;
+        if ticks > 0
+            && let Some(tenant) = self.tenants.get_mut(tenant)
+        {
+            tenant.missed += ticks;
+        }
+    }
+
+    /// A job, or a handle, of this tenant has gone. Forgets it if nothing is lost by that.
+    pub(crate) fn forget_if_unused(&mut self, tenant: SlabKey) {
+        if self.gauges.running == 0 {
+            self.tenants.rest_if_idle();
+        }
+        self.tenants.forget_if_unused(tenant, self.latest);
     }
 
     pub(crate) fn tenant_snapshot(&self, tenant: SlabKey) -> Snapshot {
@@ -66,7 +85,7 @@ impl Core {
             workers: self.workers,
             finished: tenant.finished,
             rejected: tenant.rejected,
-            missed: 0,
+            missed: tenant.missed,
             lateness: tenant.lateness.clone(),
             timing_error: tenant.timing_error.clone(),
         }

@@ -146,6 +146,35 @@ impl<'a> SeriesPlan<'a> {
         self
     }
 
+    /// Which of a tenant's waiting jobs goes first: the lower number, 0 by default. One step counts as much as 30 s of
+    /// waiting, so nothing starves.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let scheduler = punctual::Scheduler::new();
+    /// let beat = scheduler.every(Duration::from_secs(5)).priority(-1).run(|_| ()).unwrap();
+    /// # drop(beat);
+    /// ```
+    pub fn priority(mut self, priority: i8) -> Self {
+        self.terms.priority = priority;
+        self
+    }
+
+    /// What each run counts against the tenant's fair share; 1 by default.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let scheduler = punctual::Scheduler::new();
+    /// let sweep = scheduler.every(Duration::from_secs(5)).cost(10).run(|_| ()).unwrap();
+    /// # drop(sweep);
+    /// ```
+    pub fn cost(mut self, cost: u32) -> Self {
+        self.terms.cost = Some(cost);
+        self
+    }
+
     /// A run that has not started this long after its tick is given up, and counts as missed.
     ///
     /// # Example
