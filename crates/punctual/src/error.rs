@@ -220,8 +220,9 @@ pub enum JobError {
     },
     /// It panicked, with this message.
     Panicked(String),
-    /// A wait inside a job that could never end: every worker, or every permit of the tenant, is held by jobs that wait for
-    /// work that has not started. The handle is as it was.
+    /// A blocking wait inside a job that could never end: the workers or permits that could end it are all held by jobs that
+    /// wait in the same way. The handle is as it was. An `await` is not refused: a future may be waiting for other things
+    /// too, and nobody but itself can know.
     WouldDeadlock,
 }
 

@@ -4,7 +4,7 @@
 //! the job divided by its weight. Tags are set when a job is dispatched, not when it is queued, so cancelling queued work
 //! needs no repair. A tenant that comes back starts at the present virtual time at least: no credit is banked by being idle.
 //! Among equals one that comes back goes first, so that it waits for what is running and for nothing else, however many
-//! tenants are in their turns. When nothing runs and nobody could, all that was received is settled.
+//! tenants are in their turns. When nobody waits who could run, all that was received is settled.
 //!
 //! # Invariants
 //! 1. A tenant is in `ready` if and only if it can run: it has work, is below its cap, within its rate and not paused.
@@ -142,7 +142,7 @@ impl<K: Ord + Copy> Fair<K> {
         self.latest = self.latest.max(tag.finish);
     }
 
-    /// Nothing runs and nobody can: from here on all are equal.
+    /// Nobody waits who could run, so nobody is behind: from here on all are equal.
     ///
     /// # Example
     /// ```

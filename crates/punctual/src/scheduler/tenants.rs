@@ -208,8 +208,8 @@ impl Tenants {
         }
     }
 
-    /// Nothing runs: if nothing could, nobody has had more than others any longer.
-    pub(crate) fn rest_if_idle(&mut self) {
+    /// If nobody waits who could run, nobody has had more at the cost of others.
+    pub(crate) fn rest_if_none_waits(&mut self) {
         if self.fair.is_empty() {
             self.fair.rest();
         }

@@ -94,6 +94,30 @@ fn tenants_that_nobody_uses_are_forgotten() {
     assert!(known() >= 4);
 }
 
+/// C34: the same while another tenant always has work waiting, so that nobody is ever even.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn tenants_are_forgotten_while_others_are_busy() {
+    let rig = Rig::new();
+    let known = || rig.scheduler.shared().core.lock().tenants.count();
+    let (busy, rest) =
+        (rig.scheduler.tenant("busy", Limits::new()).unwrap(), crate::DelayQueue::<()>::with_clock(&rig.clock));
+    for _ in 0..2_000 {
+        let rest = rest.clone();
+        busy.now().run(move |_| rest.take_timeout(MS).is_ok()).unwrap().detach();
+    }
+    for n in 0..500 {
+        let tenant = rig.scheduler.tenant(&format!("tenant {n}"), Limits::new()).unwrap();
+        tenant.now().run(rig.job()).unwrap().detach();
+        drop(tenant);
+        rig.clock.advance(3 * MS).unwrap();
+    }
+    assert_eq!(rig.ran(), 500);
+    assert!(busy.snapshot().ready > 0);
+    assert!(known() <= 6, "{} tenants are known, the default one and the busy one included", known());
+    busy.cancel_all();
+}
+
 /// C33, C34: a rate that is spent is not forgotten with the limits that set it.
 #[test]
 #[cfg(not(any(loom, shuttle)))]

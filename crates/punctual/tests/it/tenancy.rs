@@ -145,9 +145,12 @@ fn ten_thousand_deadlines_fire_with_the_only_worker_blocked() {
     clock.settle().unwrap();
     let jobs: Vec<_> = (0..10_000).map(|_| acme.now().deadline(ms(50)).run(|_| ()).unwrap()).collect();
     assert!(acme.now().run(|_| ()).is_err(), "the backlog is full");
-    clock.advance(ms(50)).unwrap();
+    clock.advance(ms(50) - ns(1)).unwrap();
+    assert_eq!(acme.snapshot().ready, 10_000, "not a nanosecond early");
+    clock.advance(ns(1)).unwrap();
+    let expired = JobError::Expired { stage: Stage::Ready, waited: ms(50) };
     for mut job in jobs {
-        assert!(matches!(job.wait_timeout(Duration::ZERO), Some(Err(JobError::Expired { .. }))));
+        assert_eq!(job.wait_timeout(Duration::ZERO), Some(Err(expired.clone())));
     }
     let snapshot = acme.snapshot();
     assert_eq!((snapshot.ready, snapshot.finished.expired), (0, 10_000));
@@ -449,6 +452,39 @@ fn a_wait_that_will_end_is_not_refused() {
     clock.advance(ms(20)).unwrap();
     let (one, two) = outer.wait().unwrap();
     assert!(matches!((one, two), (Err(JobError::Expired { .. }), Err(JobError::Expired { .. }))));
+}
+
+/// C35: a permit takes no worker, so a job may wait for one with the only worker there is; but not for that of a tenant whose
+/// last one it holds.
+#[test]
+fn a_job_may_wait_for_a_permit_that_it_does_not_hold_up() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let (free, capped) = (
+        scheduler.tenant("free", Limits::new()).unwrap(),
+        scheduler.tenant("capped", Limits::new().running_max(1)).unwrap(),
+    );
+    let own = capped.clone();
+    let mut job = capped
+        .now()
+        .run(move |_| {
+            let [granted, refused] = [&free, &own].map(|tenant| tenant.now().acquire().unwrap().wait().map(drop));
+            (granted, refused)
+        })
+        .unwrap();
+    clock.settle().unwrap();
+    assert_eq!(job.wait_timeout(Duration::ZERO), Some(Ok((Ok(()), Err(JobError::WouldDeadlock)))));
+}
+
+/// C35: nor may a job wait for itself.
+#[test]
+fn a_job_may_not_wait_for_itself() {
+    let (clock, scheduler) = on_virtual_clock(4);
+    let (own_handle, from_outside) = mpsc::channel::<JobHandle<()>>();
+    let (answer, inside) = mpsc::channel();
+    let job = scheduler.now().run(move |_| answer.send(from_outside.recv().unwrap().wait()).unwrap());
+    own_handle.send(job.unwrap()).unwrap();
+    assert_eq!(inside.recv(), Ok(Err(JobError::WouldDeadlock)));
+    clock.settle().unwrap();
 }
 
 /// C30: a child belongs to its parent's tenant.

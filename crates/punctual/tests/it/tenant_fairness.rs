@@ -287,6 +287,33 @@ fn a_newcomer_goes_before_all_who_are_in_their_turns() {
     drop(held);
 }
 
+/// C31: a share counts what was started, not what was submitted: work that is cancelled in the line costs nothing, and its
+/// tenant is not set back by it.
+#[test]
+fn cancelled_work_costs_nothing_of_the_share() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let (gate, held) = block_a_worker(&clock, &scheduler);
+    let (starts, mut handles) = (Log::new(), Vec::new());
+    for (name, cancelled) in [('a', 500), ('b', 0)] {
+        let tenant = scheduler.tenant(&name.to_string(), Limits::new()).unwrap();
+        let of_tenant: Vec<_> = (0..500 + cancelled)
+            .map(|_| {
+                let starts = starts.clone();
+                tenant.now().run(move |_| starts.add(name)).unwrap()
+            })
+            .collect();
+        handles.extend(of_tenant.into_iter().skip(cancelled));
+    }
+    gate.open();
+    clock.settle().unwrap();
+    let order = starts.all();
+    assert_eq!(order.len(), 1_000);
+    for pair in order.chunks(2) {
+        assert_ne!(pair[0], pair[1], "{order:?}");
+    }
+    drop((held, handles));
+}
+
 /// C31: a share counts what jobs cost, of series as well as of jobs.
 #[test]
 fn costs_count_against_the_share_in_series_too() {

@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 
 use std::panic::catch_unwind;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -141,6 +143,45 @@ fn sixty_four_threads_race_into_the_places_exactly() {
     let snapshot = acme.snapshot();
     assert_eq!(snapshot.finished.succeeded as usize, rounds * (running + backlog));
     assert_eq!(snapshot.rejected as usize, rounds * (THREADS * TRIES - running - backlog));
+}
+
+/// A waker that submits a job, the first few times.
+struct Submitter {
+    tenant: Tenant,
+    left: AtomicUsize,
+    accepted: Mutex<Vec<JobHandle<()>>>,
+}
+
+impl Wake for Submitter {
+    fn wake(self: Arc<Self>) {
+        if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let job = self.tenant.now().run(|_| ());
+            self.accepted.lock().unwrap().extend(job);
+        }
+    }
+}
+
+/// C23. What went wrong: what is due at its submit stands behind all alarms that are due already. If some of them were yet to
+/// be handled it stood among them, and counted as not due, so that more were accepted than there were places. Here the
+/// submits come from wakers, which are called between two batches of very many alarms of one instant.
+#[test]
+fn a_due_job_that_stands_behind_alarms_counts_as_waiting() {
+    let clock = VirtualClock::with_patience(SOON);
+    let scheduler = Scheduler::builder().workers(1).clock(&clock).build().unwrap();
+    let crowd = scheduler.tenant("crowd", Limits::new().running_max(0)).unwrap();
+    let tenant = scheduler.tenant("acme", Limits::new().running_max(0).backlog_max(2)).unwrap();
+    let submitter = Arc::new(Submitter { tenant, left: AtomicUsize::new(50), accepted: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&submitter));
+    let mut jobs: Vec<_> = (0..20_000).map(|_| crowd.now().deadline(ms(1)).run(|_| ()).unwrap()).collect();
+    for job in &mut jobs {
+        assert!(Pin::new(job).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    clock.advance(ms(1)).unwrap();
+    assert_eq!((submitter.left.load(Ordering::SeqCst), submitter.accepted.lock().unwrap().len()), (0, 2));
+    let snapshot = submitter.tenant.snapshot();
+    assert_eq!((snapshot.scheduled, snapshot.ready, snapshot.rejected), (0, 2, 48));
+    // The waker holds handles that hold the scheduler.
+    submitter.accepted.lock().unwrap().clear();
 }
 
 /// C23, C27: as many threads as there are places, each with one job at a time. Whoever has left gets in again: no place is

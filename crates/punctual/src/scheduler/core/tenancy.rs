@@ -69,9 +69,7 @@ impl Core {
 
     /// A job, or a handle, of this tenant has gone. Forgets it if nothing is lost by that.
     pub(crate) fn forget_if_unused(&mut self, tenant: SlabKey) {
-        if self.gauges.running == 0 {
-            self.tenants.rest_if_idle();
-        }
+        self.tenants.rest_if_none_waits();
         self.tenants.forget_if_unused(tenant, self.latest);
     }
 
