@@ -140,7 +140,8 @@ impl Record {
 
     pub(crate) fn make_ready(&mut self, now: Nanos) {
         debug_assert!(self.stage == Stage::Scheduled && !self.is_settled() && now >= self.due);
-        self.enter(Stage::Ready, now);
+        // What was due at its submit has waited for its turn since then.
+        self.enter(Stage::Ready, if self.pressing { self.since } else { now });
     }
 
     pub(crate) fn start(&mut self, run: Arc<Run>, now: Nanos) {
