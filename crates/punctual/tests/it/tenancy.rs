@@ -420,10 +420,13 @@ fn a_circle_of_waits_through_two_tenants_is_refused() {
 #[test]
 fn a_chain_of_waits_may_not_use_up_the_workers() {
     let (clock, scheduler) = on_virtual_clock(2);
+    let gate = Gate::on(&clock);
+    let outer_waits = gate.clone();
     let mut outer = scheduler
         .now()
-        .run(|ctx| {
-            let middle = ctx.now().run(|ctx| {
+        .run(move |ctx| {
+            let middle = ctx.now().run(move |ctx| {
+                outer_waits.pass();
                 let mut inner = ctx.now().run(|_| "inner").unwrap();
                 (inner.wait(), inner)
             });
@@ -431,9 +434,33 @@ fn a_chain_of_waits_may_not_use_up_the_workers() {
         })
         .unwrap();
     clock.settle().unwrap();
+    gate.open();
+    clock.settle().unwrap();
     let (refused, mut inner) = outer.wait().unwrap().unwrap();
     assert_eq!(refused, Err(JobError::WouldDeadlock));
     assert_eq!(inner.wait(), Ok("inner"));
+}
+
+/// C35: the same the other way round: it is the last wait that may not begin, be it the inner or the outer one.
+#[test]
+fn a_chain_of_waits_is_refused_at_its_other_end() {
+    let (clock, scheduler) = on_virtual_clock(2);
+    let gate = Gate::on(&clock);
+    let inner_waits = gate.clone();
+    let mut outer = scheduler
+        .now()
+        .run(move |ctx| {
+            let mut middle = ctx.now().run(|ctx| ctx.now().run(|_| "inner").unwrap().wait()).unwrap();
+            inner_waits.pass();
+            (middle.wait(), middle)
+        })
+        .unwrap();
+    clock.settle().unwrap();
+    gate.open();
+    clock.settle().unwrap();
+    let (refused, mut middle) = outer.wait().unwrap();
+    assert_eq!(refused, Err(JobError::WouldDeadlock));
+    assert_eq!(middle.wait(), Ok(Ok("inner")));
 }
 
 /// C35: a wait that time ends is no deadlock, and no more is one for a job whose worker or permit will come.
