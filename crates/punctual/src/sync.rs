@@ -1,7 +1,10 @@
-//! The primitives everything else is built from: std's, or a model checker's (`--cfg loom`, `--cfg shuttle`), chosen once.
+//! The primitives everything else is built from, or a model checker's (`--cfg loom`, `--cfg shuttle`), chosen once.
 //!
-//! Why a wrapper around the mutex: no code of the user's ever runs under one of our locks, so a poisoned lock can only
-//! mean a bug of ours, and a second panic would hide the first. The guard is handed out all the same.
+//! The mutex is `parking_lot`'s: under contention it spins and yields before it sleeps, where std's goes to the kernel
+//! once per hand-over. Figures are in `docs/design/one-lock.md`.
+//!
+//! No lock is poisoned: no code of the user's ever runs under one of ours, so a poisoned lock could only mean a bug of
+//! ours, and a second panic would hide the first. The checkers' guard is handed out all the same.
 
 #[cfg(loom)]
 use loom as primitives;
@@ -10,56 +13,108 @@ use shuttle as primitives;
 #[cfg(not(any(loom, shuttle)))]
 use std as primitives;
 
-use std::sync::PoisonError;
-
-pub(crate) use primitives::sync::MutexGuard;
+pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use primitives::thread;
 pub(crate) use primitives::thread_local;
 
-/// A mutex that ignores poisoning.
-#[derive(Debug)]
-pub(crate) struct Mutex<T>(primitives::sync::Mutex<T>);
+#[cfg(not(any(loom, shuttle)))]
+mod locks {
+    use std::time::Duration;
 
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(primitives::sync::Mutex::new(value))
+    pub(crate) use parking_lot::MutexGuard;
+
+    /// A mutex without poisoning.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        #[inline]
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock()
+        }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A condition variable. Its timed wait is for the clock alone: see `clock/parker.rs`.
+    #[derive(Debug)]
+    pub(crate) struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(parking_lot::Condvar::new())
+        }
+
+        pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(&mut guard);
+            guard
+        }
+
+        /// Waits at most `timeout`.
+        pub(crate) fn wait_timeout<'a, T>(&self, mut guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+            self.0.wait_for(&mut guard, timeout);
+            guard
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
     }
 }
 
-/// A condition variable. Its timed wait is for the clock alone: see `clock/parker.rs`.
-#[derive(Debug)]
-pub(crate) struct Condvar(primitives::sync::Condvar);
+#[cfg(any(loom, shuttle))]
+mod locks {
+    use std::sync::PoisonError;
+    use std::time::Duration;
 
-impl Condvar {
-    pub(crate) fn new() -> Self {
-        Self(primitives::sync::Condvar::new())
+    use super::primitives::sync;
+    pub(crate) use sync::MutexGuard;
+
+    /// A mutex that ignores poisoning.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
     }
 
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
-    }
+    #[derive(Debug)]
+    pub(crate) struct Condvar(sync::Condvar);
 
-    /// Waits at most `timeout`. The model checkers' never times out: a model lets time pass on the virtual clock.
-    #[allow(clippy::disallowed_methods, reason = "the one timed wait; only the clock calls it")]
-    pub(crate) fn wait_timeout<'a, T>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        timeout: std::time::Duration,
-    ) -> MutexGuard<'a, T> {
-        let waited = self.0.wait_timeout(guard, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(sync::Condvar::new())
+        }
 
-    pub(crate) fn notify_one(&self) {
-        self.0.notify_one();
-    }
+        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+        }
 
-    pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
+        /// Never times out: a model lets time pass on the virtual clock.
+        #[allow(clippy::disallowed_methods, reason = "the one timed wait; only the clock calls it")]
+        pub(crate) fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+            self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
     }
 }
 
