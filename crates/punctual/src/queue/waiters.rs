@@ -85,7 +85,11 @@ impl Wake {
         self.parkers.is_empty() && self.wakers.is_empty() && self.start_standby.is_none()
     }
 
+    #[inline]
     pub(crate) fn merge(&mut self, other: Self) {
+        if other.is_empty() {
+            return;
+        }
         self.parkers.extend(other.parkers);
         self.wakers.extend(other.wakers);
         self.start_standby = self.start_standby.take().or(other.start_standby);

@@ -33,7 +33,7 @@ const LEVELS: usize = 8;
 const SLACK: usize = 32;
 /// A slot of a higher level with this many stubs is cascaded ahead of its earliest due, by this much a stub.
 const CROWD: usize = 4096;
-const CASCADE_NS: u64 = 25;
+const CASCADE_NS: u64 = 20;
 /// Emptied slot arrays up to this capacity are kept for reuse.
 const KEPT_STUBS: usize = 64;
 
@@ -171,7 +171,9 @@ impl<T> Wheel<T> {
         if level == 0 || slot.stubs.len() < CROWD {
             return slot.min;
         }
-        let lead = CASCADE_NS * slot.stubs.len() as u64;
+        // Rounded up, so that a slot that fills moves this instant a few times and not with every entry: each move wakes
+        // whoever sleeps to it.
+        let lead = CASCADE_NS * slot.stubs.len().next_power_of_two() as u64;
         slot.min.saturating_sub(lead).max(self.slot_begin(level, digit) << TICK_BITS).min(slot.min)
     }
 
@@ -346,8 +348,7 @@ impl<T> Wheel<T> {
         false
     }
 
-    /// A slot wholly past becomes part of the run without walking down the levels. Touching each entry here, many at a
-    /// time, also brings them into the cache for the pops that follow.
+    /// A slot wholly past becomes part of the run without walking down the levels.
     fn append_to_run(&mut self, stubs: &mut [Stub]) {
         debug_assert!(stubs.iter().all(|&stub| self.is_live(stub)));
         stubs.sort_by_key(|stub| stub.due);

@@ -220,3 +220,21 @@ fn entries_a_month_apart_keep_their_order() {
     let order: Vec<_> = std::iter::from_fn(|| wheel.pop(NEVER - 1)).map(|(_, days)| days).collect();
     assert_eq!(order, [1, 24, 25, 30, 60, 36_500]);
 }
+
+/// C3: a crowded slot is woken for ahead of its earliest entry, by more the more crowded it is. That instant once moved with
+/// every entry that came in, and each time a sleeper was woken to re-arm: it cost the scheduler half of every submit.
+#[test]
+fn a_slot_that_fills_moves_its_wake_up_only_a_few_times() {
+    let mut wheel = Wheel::new();
+    let second = 1_000_000_000;
+    let mut moves = 0;
+    let mut armed = NEVER;
+    for n in 0..100_000 {
+        wheel.push(20 * second + n, 0, ());
+        let wake = wheel.next_wake();
+        moves += u32::from(wake != armed);
+        armed = wake;
+    }
+    assert!(armed < 20 * second, "it wakes early for a crowd");
+    assert!(moves <= 10, "it moved {moves} times");
+}
