@@ -25,6 +25,11 @@ impl SlabKey {
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
+
+    #[allow(clippy::cast_possible_truncation, reason = "each half of the bits is one number")]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
 }
 
 #[derive(Debug)]

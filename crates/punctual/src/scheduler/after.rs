@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::core::Disposal;
 use super::ctx::{Ctx, Run};
 use super::event::Event;
-use super::job::Record;
+use super::repeat::Series;
 use super::work::Work;
 use super::{Shared, worker};
 use crate::error::{Cause, JobError};
@@ -19,7 +19,16 @@ pub(crate) struct Remains {
     pub(crate) event: Option<Event>,
 }
 
-/// Collected under the lock, done after it.
+/// What is left of a job that has stopped.
+pub(crate) struct Stopped {
+    pub(crate) work: Arc<dyn Work>,
+    /// The user's code goes first; else somebody else drops it.
+    pub(crate) with_code: bool,
+    pub(crate) run: Option<Arc<Run>>,
+    pub(crate) series: Option<Box<Series>>,
+}
+
+/// Collected under the lock, done after it. Whoever does so again and again keeps one, and with it the memory.
 #[derive(Default)]
 #[must_use = "what was decided must be done"]
 pub(crate) struct After {
@@ -30,16 +39,12 @@ pub(crate) struct After {
     /// Jobs whose permit is to be handed to those who wait for it.
     pub(crate) granted: Vec<Arc<Run>>,
     pub(crate) events: Vec<Event>,
-    /// Work whose code is to be dropped here.
-    pub(crate) dropped: Vec<Arc<dyn Work>>,
-    pub(crate) stopped: Vec<Arc<dyn Work>>,
+    pub(crate) stopped: Vec<Stopped>,
     pub(crate) wake: Wake,
     pub(crate) start_workers: usize,
     pub(crate) start_disposer: bool,
     /// The report of a shutdown is ready.
     pub(crate) closed: bool,
-    /// Records to be dropped.
-    pub(crate) records: Vec<Record>,
 }
 
 impl After {
@@ -49,55 +54,53 @@ impl After {
             && self.told.is_empty()
             && self.granted.is_empty()
             && self.events.is_empty()
-            && self.dropped.is_empty()
             && self.stopped.is_empty()
             && self.wake.is_empty()
             && self.start_workers == 0
             && !self.start_disposer
             && !self.closed
-            && self.records.is_empty()
     }
 
-    /// Does it. Wake-ups come first: they are what others wait for, and cannot take long.
-    pub(crate) fn run(self, shared: &Arc<Shared>) {
+    /// Does it, and is empty again. Wake-ups come first: they are what others wait for, and cannot take long.
+    pub(crate) fn run(&mut self, shared: &Arc<Shared>) {
+        if self.is_empty() {
+            return;
+        }
         // A loop and not a recursion: families may be deeper than the stack.
-        let mut left = vec![self];
-        while let Some(after) = left.pop() {
+        let mut left = Vec::new();
+        self.run_alone(shared, &mut left);
+        while let Some(mut after) = left.pop() {
             after.run_alone(shared, &mut left);
         }
     }
 
-    fn run_alone(self, shared: &Arc<Shared>, more: &mut Vec<Self>) {
-        self.wake.give();
-        (0..self.start_workers).for_each(|_| worker::start_another(shared));
-        if self.start_disposer {
+    fn run_alone(&mut self, shared: &Arc<Shared>, more: &mut Vec<Self>) {
+        std::mem::take(&mut self.wake).give();
+        (0..std::mem::take(&mut self.start_workers)).for_each(|_| worker::start_another(shared));
+        if std::mem::take(&mut self.start_disposer) {
             worker::start_disposer(shared);
         }
-        for (work, error) in self.settled {
+        for (work, error) in self.settled.drain(..) {
             work.settle(error);
             quietly(|| drop(work));
         }
-        for (run, error, disposal) in self.told {
+        for (run, error, disposal) in self.told.drain(..) {
             more.extend(tell(shared, &run, error, disposal));
             quietly(|| drop(run));
         }
-        self.events.iter().for_each(|event| shared.emit(event));
-        for run in self.granted {
+        self.events.drain(..).for_each(|event| shared.emit(&event));
+        for run in self.granted.drain(..) {
             run.work.step(&Ctx::new(Arc::clone(&run)), Waker::noop());
         }
-        for work in self.dropped {
-            work.drop_body();
-            quietly(|| drop(work));
-        }
-        for work in self.stopped {
+        for Stopped { work, with_code, run, series } in self.stopped.drain(..) {
+            if with_code {
+                work.drop_body();
+            }
             work.head().stopped().open();
-            quietly(|| drop(work));
+            quietly(|| drop((work, run, series)));
         }
-        if self.closed {
+        if std::mem::take(&mut self.closed) {
             shared.closed.open();
-        }
-        for record in self.records {
-            quietly(|| drop(record));
         }
     }
 }

@@ -38,6 +38,7 @@ impl AwayFuture {
         let shared = Arc::clone(self.run.shared());
         let mut after = After::default();
         let mut core = shared.core.lock();
+        core.now(&shared.clock);
         core.handled(self.run.work.head().key(), handled, &shared.clock, &mut after);
         core.rouse_for_turns(&shared.clock, &mut after);
         core.cover(&mut after);

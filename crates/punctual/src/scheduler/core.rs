@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::after::{After, Remains};
+use super::after::{After, Remains, Stopped};
 use super::ctx::Run;
 use super::event::Event;
 use super::job::{Outcome, Record, Turn};
@@ -201,9 +201,9 @@ impl Core {
 
     // ---- 2 wait
 
-    /// Handles what has fallen due. Bounded, so that the lock is free for others in between; says whether it stopped short.
+    /// Handles what has fallen due by the time last read. Bounded, so that the lock is free for others in between; says whether it stopped short.
     pub(crate) fn fire(&mut self, clock: &Clock, after: &mut After) -> bool {
-        let now = self.now(clock);
+        let now = self.latest;
         for _ in 0..BATCH {
             let Some((_, alarm)) = self.alarms.pop(now) else { return false };
             match alarm {
@@ -372,6 +372,9 @@ impl Core {
 
     /// Starts the permits that are next in the fair order: they take no worker. Bounded, as `fire` is.
     fn grant(&mut self, clock: &Clock, after: &mut After) {
+        if self.gauges.permits == 0 {
+            return;
+        }
         for _ in 0..BATCH {
             let Some(key) = self.first_to_start(clock, after).filter(|&key| self.is_permit(key)) else { return };
             self.tenants.dispatch(&mut self.jobs, self.latest);
@@ -409,9 +412,8 @@ impl Core {
 
     // ---- 5 run happens outside; 6 finish
 
-    /// A worker is done with a job for now.
+    /// A worker is done with a job for now, by the time last read.
     pub(crate) fn handled(&mut self, key: SlabKey, handled: Handled, clock: &Clock, after: &mut After) {
-        self.now(clock);
         match handled {
             Handled::Pending => {
                 let Some(record) = self.jobs.get_mut(key) else { return };
@@ -431,32 +433,30 @@ impl Core {
         if let Some(end) = end {
             self.settle_by_end(key, end, after);
         }
-        let now = Now { mono: self.latest, wall: clock.wall() };
+        let now = self.latest;
         let Some(record) = self.jobs.get_mut(key) else { return };
         let tenant = record.tenant;
         if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.ran_for(now.mono.saturating_sub(record.since));
+            tenant.ran_for(now.saturating_sub(record.since));
         }
         if let Some(outcome) = record.outcome().filter(|_| self.listened_to) {
-            let took = Duration::from_nanos(now.mono.saturating_sub(record.since));
+            let took = Duration::from_nanos(now.saturating_sub(record.since));
             after.events.push(Event::finished(&record.work, outcome, took));
         }
-        let over = now.mono >= record.deadline;
+        let over = now >= record.deadline;
         let next = record.series.as_mut().map(|series| {
             // While a run outlived its outcome nobody watched the deadline of the series.
             series.ended |= over;
-            series.next(now, failed)
+            let now = Now { mono: now, wall: clock.wall() };
+            (series.next(now, failed), now)
         });
         self.ended += 1;
         match next {
-            Some((Some(tick), _)) if !self.phase.is_closing() => self.repeat(key, tick, now, clock),
-            _ => {
-                // A series leaves its code behind when it ends.
-                after.dropped.push(Arc::clone(&record.work));
-                self.remove(key, after);
-            }
+            Some(((Some(tick), _), now)) if !self.phase.is_closing() => self.repeat(key, tick, now, clock),
+            // A series leaves its code behind when it ends.
+            _ => self.remove(key, true, after),
         }
-        self.count_missed(tenant, next.map_or(0, |(_, missed)| missed));
+        self.count_missed(tenant, next.map_or(0, |((_, missed), _)| missed));
         // Its permit is free now, not earlier: the work has truly stopped.
         self.refresh(tenant);
         self.forget_if_unused(tenant);
@@ -507,8 +507,8 @@ impl Core {
         self.set_alarm(key);
     }
 
-    /// The record of a job that has stopped goes.
-    fn remove(&mut self, key: SlabKey, after: &mut After) {
+    /// The record of a job that has stopped goes, and with it the user's code, unless somebody else drops that.
+    fn remove(&mut self, key: SlabKey, with_code: bool, after: &mut After) {
         if let Some(alarm) = self.jobs.get_mut(key).and_then(|record| record.alarm.take()) {
             self.alarms.cancel(alarm);
         }
@@ -516,8 +516,8 @@ impl Core {
         self.change(key, |record| record.stop(now));
         self.tenants.disown(&mut self.jobs, key);
         if let Some(record) = self.jobs.remove(key) {
-            after.stopped.push(Arc::clone(&record.work));
-            after.records.push(record);
+            let Record { work, run, series, .. } = record;
+            after.stopped.push(Stopped { work, with_code, run, series });
         }
     }
 

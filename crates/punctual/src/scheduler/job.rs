@@ -162,7 +162,6 @@ impl Record {
 
     pub(crate) fn stop(&mut self, now: Nanos) {
         debug_assert!(self.is_settled(), "what stops has an outcome");
-        self.run = None;
         self.enter(Stage::Stopped, now);
     }
 

@@ -101,6 +101,7 @@ impl Drop for Hold {
         };
         let (shared, mut after) = (Arc::clone(run.shared()), After::default());
         let mut core = shared.core.lock();
+        core.now(&shared.clock);
         core.handled(run.work.head().key(), Handled::Ended(end), &shared.clock, &mut after);
         core.rouse_for_turns(&shared.clock, &mut after);
         core.cover(&mut after);

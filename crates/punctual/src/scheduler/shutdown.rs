@@ -89,8 +89,8 @@ impl Core {
         if self.phase.is_closing() {
             return;
         }
-        while self.fire(clock, after) {}
         let now = self.now(clock);
+        while self.fire(clock, after) {}
         let scheduled = |(key, record): (SlabKey, &Record)| (record.stage() == Stage::Scheduled).then_some(key);
         let waiting: Vec<_> = self.jobs.iter().filter_map(scheduled).collect();
         for &key in &waiting {

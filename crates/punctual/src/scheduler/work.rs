@@ -9,7 +9,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use super::ctx::Ctx;
@@ -20,27 +21,34 @@ use crate::panics::{message_of, quietly};
 use crate::slab::SlabKey;
 use crate::sync::Mutex;
 
+/// No key: its generation is that of a retired slot.
+const NOT_ADMITTED: u64 = u64::MAX;
+
 /// What every job has, whatever its types.
 pub(crate) struct Head {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: Option<Box<str>>,
-    key: OnceLock<SlabKey>,
+    /// The bits of the record's key, once it is admitted.
+    key: AtomicU64,
     stopped: Latch,
 }
 
 impl Head {
     pub(crate) fn new(shared: &Arc<Shared>, name: Option<Box<str>>) -> Self {
-        Self { shared: Arc::clone(shared), name, key: OnceLock::new(), stopped: Latch::new() }
+        Self { shared: Arc::clone(shared), name, key: AtomicU64::new(NOT_ADMITTED), stopped: Latch::new() }
     }
 
     /// The job's record; set when it is admitted, before anybody else sees it.
     pub(crate) fn key(&self) -> SlabKey {
-        *self.key.get().expect("a job has its key from admission on")
+        // Relaxed: set under the scheduler's lock, before anybody else can have got hold of the job.
+        let bits = self.key.load(Ordering::Relaxed);
+        debug_assert_ne!(bits, NOT_ADMITTED, "a job has its key from admission on");
+        SlabKey::from_bits(bits)
     }
 
     pub(crate) fn admitted_as(&self, key: SlabKey) {
-        let first = self.key.set(key);
-        debug_assert!(first.is_ok(), "a job is admitted once");
+        debug_assert_eq!(self.key.load(Ordering::Relaxed), NOT_ADMITTED, "a job is admitted once");
+        self.key.store(key.to_bits(), Ordering::Relaxed);
     }
 
     pub(crate) fn id(&self) -> JobId {
@@ -445,23 +453,39 @@ pub(crate) struct Latch {
     state: Mutex<LatchState>,
 }
 
+#[derive(Default)]
 struct LatchState {
     open: bool,
+    /// Boxed, for most latches open without anybody having waited.
+    waiting: Option<Box<Waiting>>,
+}
+
+#[derive(Default)]
+struct Waiting {
     listeners: Vec<(u64, Listener)>,
     next: u64,
 }
 
+impl Waiting {
+    fn remove(&mut self, id: u64) -> Option<Listener> {
+        let at = self.listeners.iter().position(|(other, _)| *other == id)?;
+        Some(self.listeners.swap_remove(at).1)
+    }
+}
+
 impl Latch {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(LatchState { open: false, listeners: Vec::new(), next: 0 }) }
+        Self { state: Mutex::new(LatchState::default()) }
     }
 
     pub(crate) fn open(&self) {
         let mut state = self.state.lock();
         state.open = true;
-        let listeners = std::mem::take(&mut state.listeners);
+        let waiting = state.waiting.take();
         drop(state);
-        listeners.into_iter().for_each(|(_, listener)| listener.wake());
+        if let Some(waiting) = waiting {
+            waiting.listeners.into_iter().for_each(|(_, listener)| listener.wake());
+        }
     }
 
     /// True if open; else somebody is woken when it is. `id` names a listener that listens on.
@@ -470,11 +494,11 @@ impl Latch {
         if state.open {
             return true;
         }
-        let number = id.unwrap_or(state.next);
-        let old =
-            state.listeners.iter().position(|(other, _)| *other == number).map(|at| state.listeners.swap_remove(at));
-        state.next = state.next.max(number + 1);
-        state.listeners.push((number, listener));
+        let waiting = state.waiting.get_or_insert_default();
+        let number = id.unwrap_or(waiting.next);
+        let old = waiting.remove(number);
+        waiting.next = waiting.next.max(number + 1);
+        waiting.listeners.push((number, listener));
         *id = Some(number);
         drop(state);
         drop(old);
@@ -483,7 +507,7 @@ impl Latch {
 
     pub(crate) fn forget(&self, id: u64) {
         let mut state = self.state.lock();
-        let old = state.listeners.iter().position(|(other, _)| *other == id).map(|at| state.listeners.swap_remove(at));
+        let old = state.waiting.as_mut().and_then(|waiting| waiting.remove(id));
         drop(state);
         drop(old);
     }

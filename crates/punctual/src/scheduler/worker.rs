@@ -133,24 +133,30 @@ fn start(shared: &Arc<Shared>, name: &str, body: impl FnOnce(&Arc<Shared>) + Sen
 /// The road: pick, check, run, finish, again and again.
 fn work(shared: &Arc<Shared>) {
     let parker = Arc::new(Parker::new());
+    let mut after = After::default();
     let mut handled = None;
-    while let Some(picked) = next(shared, &parker, handled.take()) {
+    while let Some(picked) = next(shared, &parker, handled.take(), &mut after) {
         handled = run(shared, picked);
     }
 }
 
 /// Reports what came of the last job, and sleeps until there is another. `None`: the scheduler is closed.
-fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Handled)>) -> Option<Picked> {
-    let mut after = After::default();
+fn next(
+    shared: &Arc<Shared>,
+    parker: &Arc<Parker>,
+    handled: Option<(SlabKey, Handled)>,
+    after: &mut After,
+) -> Option<Picked> {
     let mut core = shared.core.lock();
+    core.now(&shared.clock);
     if let Some((key, handled)) = handled {
-        core.handled(key, handled, &shared.clock, &mut after);
+        core.handled(key, handled, &shared.clock, after);
     }
     loop {
-        let more = core.fire(&shared.clock, &mut after);
-        let picked = core.pick(&shared.clock, &mut after);
+        let more = core.fire(&shared.clock, after);
+        let picked = core.pick(&shared.clock, after);
         if picked.is_some() {
-            core.rouse_for_turns(&shared.clock, &mut after);
+            core.rouse_for_turns(&shared.clock, after);
         }
         let ends = picked.is_none() && core.needs_no_workers();
         if ends {
@@ -158,25 +164,28 @@ fn next(shared: &Arc<Shared>, parker: &Arc<Parker>, handled: Option<(SlabKey, Ha
         }
         if picked.is_some() || ends || !after.is_empty() {
             // About to run the user's code: somebody else keeps the time.
-            core.cover(&mut after);
+            core.cover(after);
             drop(core);
-            std::mem::take(&mut after).run(shared);
+            after.run(shared);
             if picked.is_some() || ends {
                 return picked;
             }
             core = shared.core.lock();
+            core.now(&shared.clock);
         } else if let Some(remains) = core.orphaned_remains() {
-            core.cover(&mut after);
+            core.cover(after);
             drop(core);
-            std::mem::take(&mut after).run(shared);
+            after.run(shared);
             bury(shared, remains);
             core = shared.core.lock();
+            core.now(&shared.clock);
         } else if !more {
-            let (id, until) = core.lie_down(parker, &mut after);
+            let (id, until) = core.lie_down(parker, after);
             drop(core);
-            std::mem::take(&mut after).run(shared);
+            after.run(shared);
             parker.park(&shared.clock, until);
             core = shared.core.lock();
+            core.now(&shared.clock);
             core.get_up(id);
             core.check_wall(&shared.clock);
         }
@@ -234,9 +243,10 @@ impl Wake for JobWaker {
 
 /// Leads while all workers are busy.
 fn watch(shared: &Arc<Shared>, parker: &Arc<Parker>) {
+    let mut after = After::default();
     loop {
-        let mut after = After::default();
         let mut core = shared.core.lock();
+        core.now(&shared.clock);
         core.check_wall(&shared.clock);
         let more = core.fire(&shared.clock, &mut after);
         core.rouse_for_turns(&shared.clock, &mut after);

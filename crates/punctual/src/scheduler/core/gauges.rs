@@ -14,6 +14,8 @@ pub(crate) struct Gauges {
     /// Of the scheduled: those that wait for a date.
     pub(super) by_wall: usize,
     pub(crate) ready: usize,
+    /// Of the ready: permits, which need no worker.
+    pub(super) permits: usize,
     pub(crate) running: usize,
     /// Of the running: futures that are polled here.
     pub(super) futures: usize,
@@ -40,7 +42,12 @@ impl Gauges {
                     change(&mut self.by_wall);
                 }
             }
-            Stage::Ready => change(&mut self.ready),
+            Stage::Ready => {
+                change(&mut self.ready);
+                if record.permit {
+                    change(&mut self.permits);
+                }
+            }
             Stage::Running => {
                 change(&mut self.running);
                 if record.future && !record.away {

@@ -128,16 +128,19 @@ impl Core {
         self.ended += 1;
         let event = self.finished_event(key, outcome);
         let Some(record) = self.jobs.get(key) else { return };
-        let (work, tenant) = (Arc::clone(&record.work), record.tenant);
-        after.settled.push((Arc::clone(&work), Some(error)));
+        let tenant = record.tenant;
+        after.settled.push((Arc::clone(&record.work), Some(error)));
         match disposal {
             Disposal::Here => {
                 after.events.extend(event);
-                after.dropped.push(work);
+                self.remove(key, true, after);
             }
-            Disposal::Elsewhere => self.leave(Remains { work: Some(work), event }, after),
+            Disposal::Elsewhere => {
+                let work = Some(Arc::clone(&record.work));
+                self.leave(Remains { work, event }, after);
+                self.remove(key, false, after);
+            }
         }
-        self.remove(key, after);
         self.forget_if_unused(tenant);
     }
 

@@ -33,6 +33,10 @@ impl Core {
     /// Makes sure that somebody is armed for the earliest alarm: an idle worker, else the watch.
     pub(crate) fn cover(&mut self, after: &mut After) {
         let head = self.alarms.next_wake();
+        // By far the most calls end here.
+        if self.waiters.covers(head) {
+            return;
+        }
         after.wake.merge(self.waiters.cover(head));
         if !self.waiters.has_leader() && head < NEVER && self.watch_runs() {
             after.wake.merge(self.waiters.arm_standby(head));

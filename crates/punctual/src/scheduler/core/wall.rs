@@ -28,10 +28,10 @@ impl Core {
         }
     }
 
-    /// After a sleep: was the wall clock set meanwhile?
+    /// After a sleep, with the time just read: was the wall clock set meanwhile?
     pub(crate) fn check_wall(&mut self, clock: &Clock) {
         let Some(known) = self.wall_origin else { return };
-        let now = self.now(clock);
+        let now = self.latest;
         let origin = origin_of(clock.wall(), now);
         let apart = origin.duration_since(known).unwrap_or_else(|error| error.duration());
         if apart > WALL_TOLERANCE {
