@@ -22,6 +22,7 @@ mod suite;
 mod workload;
 
 use std::env;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -36,16 +37,53 @@ use workload::Case;
 const LARGE: usize = 10_000_000;
 const LARGE_RUNS: usize = 3;
 
-fn main() -> Result<()> {
+const HELP: &str = "\
+Punctual beside its peers: the same work on each, ratios of medians.
+
+Usage: punctual-bench [EXPERIMENT]... [OPTION]...
+
+Experiments (all if none is named; that takes an hour):
+  insert cancel growth fire burst precision consumers idle
+
+Options:
+  --runs N      runs per cell: 5 if not given, 1 with --quick
+  --only A,B    these peers, beside punctual-queue
+  --quick       small sizes: does everything work?
+  --shared      take every sample as it comes, though others use the machine; implied by --quick
+  -h, --help    this text
+";
+
+fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
-    if let [first, peer, case @ ..] = args.as_slice()
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    // One line and no backtrace: the mistake is in the arguments.
+    if args.first().is_none_or(|first| first != CHILD)
+        && let Err(error) = Options::parse(&args)
+    {
+        eprintln!("punctual-bench: {error:#} (--help says more)");
+        return ExitCode::from(2);
+    }
+    match measure(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("punctual-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(args: &[String]) -> Result<()> {
+    if let [first, peer, case @ ..] = args
         && first == CHILD
     {
         println!("{}", peer::measure(peer, &Case::from_args(case)?)?);
         // Neither freeing what is pending nor waiting for the peer's threads is of interest.
         std::process::exit(0);
     }
-    let options = Options::parse(&args)?;
+    let options = Options::parse(args)?;
     let classes = Classes::compile()?;
     for experiment in experiments(options.scale) {
         if options.experiments.is_empty() || options.experiments.iter().any(|name| name == experiment.name) {
@@ -78,7 +116,10 @@ impl Options {
             match arg.as_str() {
                 "--quick" => (options.scale, options.neighbours) = (Scale::Quick, Neighbours::Tolerated),
                 "--shared" => options.neighbours = Neighbours::Tolerated,
-                "--runs" => options.runs = args.next().context("--runs needs a number")?.parse()?,
+                "--runs" => {
+                    let number = args.next().context("--runs needs a number")?;
+                    options.runs = number.parse().with_context(|| format!("--runs needs a number, not {number:?}"))?;
+                }
                 "--only" => {
                     let peers = args.next().context("--only needs names of peers")?;
                     options.only = peers.split(',').map(str::to_owned).collect();
@@ -125,4 +166,30 @@ fn run(experiment: &Experiment, options: &Options, classes: Option<&Classes>) ->
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options> {
+        Options::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn wrong_arguments_are_named_on_one_line() {
+        for args in [&["insrt"][..], &["--runs"], &["--runs", "many"], &["--only"]] {
+            let error = parse(args).err().expect("they are wrong");
+            let line = format!("{error:#}");
+            assert!(line.contains(args[args.len() - 1]) && !line.contains('\n'), "{line}");
+        }
+        assert!(parse(&["insert", "--runs", "3"]).is_ok());
+    }
+
+    #[test]
+    fn the_help_names_every_experiment() {
+        for experiment in experiments(Scale::Quick) {
+            assert!(HELP.contains(experiment.name), "{}", experiment.name);
+        }
+    }
 }
