@@ -7,6 +7,7 @@ mod crossbeam_after;
 mod hash_wheel;
 pub(crate) mod java;
 mod naive;
+pub(crate) mod pools;
 mod punctual_queue;
 mod punctual_scheduler;
 mod scheduled_pool;
@@ -17,10 +18,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::workload::{self, Case, Sample};
+use crate::workload::{self, Case, Sample, Workload};
 
 /// The peer all ratios refer to.
 pub(crate) const BASELINE: &str = "punctual-queue";
+/// Layer 3, which stands beside other peers: those that run jobs at once.
+pub(crate) const TENANT: &str = "punctual-tenant";
 /// Not a peer: what a thread gets that does nothing but sleep.
 pub(crate) const BARE_WAIT: &str = "bare-wait";
 
@@ -65,18 +68,26 @@ pub(crate) struct Traits {
     pub(crate) fires: bool,
     /// Many consumers may block for the next entry.
     pub(crate) takes: bool,
+    /// Keeps entries until they are due.
+    pub(crate) delays: bool,
+    /// Runs jobs at once, for the experiments about tenants.
+    pub(crate) jobs: bool,
     pub(crate) java: bool,
 }
 
 const fn rust(name: &'static str, fires: bool, takes: bool) -> Traits {
-    Traits { name, fires, takes, java: false }
+    Traits { name, fires, takes, delays: true, jobs: false, java: false }
+}
+
+const fn pool(name: &'static str) -> Traits {
+    Traits { name, fires: false, takes: false, delays: false, jobs: true, java: false }
 }
 
 /// All that run in this process. Java's come from `java::available`.
 pub(crate) const RUST: &[Traits] = &[
     rust(BASELINE, true, true),
     rust("punctual-queue-batch", true, true),
-    rust("punctual-scheduler", true, true),
+    Traits { jobs: true, ..rust("punctual-scheduler", true, true) },
     rust("tokio-delayqueue", true, false),
     rust("tokio-spawn", true, false),
     rust("async-io", true, false),
@@ -84,10 +95,17 @@ pub(crate) const RUST: &[Traits] = &[
     rust("hash-wheel", true, false),
     rust("crossbeam-after", false, false),
     rust("naive", true, true),
+    pool(TENANT),
+    pool("crossbeam-pool"),
+    pool("tokio-semaphore"),
+    pool("rayon"),
 ];
 
 /// Measures one case on the peer of that name, in this process.
 pub(crate) fn measure(name: &str, case: &Case) -> Result<Sample> {
+    if matches!(case.workload, Workload::Tenants | Workload::Pick | Workload::Revoke | Workload::Overload) {
+        return workload::tenants::measure(name, case);
+    }
     match name {
         BARE_WAIT => Ok(workload::bare_wait(case)),
         BASELINE => workload::measure::<punctual_queue::OneByOne>(case),

@@ -1,6 +1,6 @@
 //! The experiments: which cases each runs, and which columns its table shows.
 
-use crate::peer::{BARE_WAIT, BASELINE, Traits};
+use crate::peer::{BARE_WAIT, BASELINE, TENANT, Traits};
 use crate::report::{Column, Show};
 use crate::workload::{Case, Workload};
 
@@ -52,6 +52,10 @@ pub(crate) fn experiments(scale: Scale) -> Vec<Experiment> {
         precision(scale),
         consumers(scale),
         idle(scale),
+        tenants(scale),
+        pick(scale),
+        revoke(scale),
+        overload(scale),
     ]
 }
 
@@ -59,8 +63,8 @@ fn case(workload: Workload, threads: usize, entries: usize, seconds: u64) -> Cas
     Case { workload, threads, entries, seconds }
 }
 
-fn everybody(_: &Traits) -> bool {
-    true
+fn everybody(peer: &Traits) -> bool {
+    peer.delays
 }
 
 fn fires(peer: &Traits) -> bool {
@@ -234,6 +238,94 @@ fn idle(scale: Scale) -> Experiment {
             Column::new("CPU us", 0, "cpu_us", Show::Median),
         ],
         takes_part: everybody,
+        beside_bare_wait: false,
+    }
+}
+
+fn runs_jobs(peer: &Traits) -> bool {
+    peer.jobs
+}
+
+fn is_tenant(peer: &Traits) -> bool {
+    peer.name == TENANT
+}
+
+fn tenants(scale: Scale) -> Experiment {
+    let jobs = scale.entries(1_000_000);
+    Experiment {
+        name: "tenants",
+        title: format!("Submit and run {jobs} empty jobs on two workers, ns per job"),
+        cases: vec![case(Workload::Tenants, 1, jobs, 0), case(Workload::Tenants, 2, jobs, 0)],
+        columns: vec![
+            Column::new("1 submitter", 0, "wall_ns", Show::Spread),
+            Column::new("x", 0, "wall_ns", Show::Times(TENANT)),
+            Column::new("CPU", 0, "cpu_ns", Show::Median),
+            Column::new("jobs/s", 0, "jobs_per_s", Show::Median),
+            Column::new("2 submitters", 1, "wall_ns", Show::Spread),
+            Column::new("x", 1, "wall_ns", Show::Times(TENANT)),
+            Column::new("CPU", 1, "cpu_ns", Show::Median),
+            Column::new("jobs/s", 1, "jobs_per_s", Show::Median),
+        ],
+        takes_part: runs_jobs,
+        beside_bare_wait: false,
+    }
+}
+
+fn pick(scale: Scale) -> Experiment {
+    Experiment {
+        name: "pick",
+        title: "Run jobs of 1, 1,000 and 100,000 tenants that all have work: pick, start, run, finish; ns per job"
+            .to_owned(),
+        cases: [1, 1_000, scale.entries(100_000)].map(|tenants| case(Workload::Pick, 1, tenants, 0)).to_vec(),
+        columns: vec![
+            Column::new("1 tenant", 0, "wall_ns", Show::Spread),
+            Column::new("1,000", 1, "wall_ns", Show::Spread),
+            Column::new("x", 1, "wall_ns", Show::TimesCase(0)),
+            Column::new("100,000", 2, "wall_ns", Show::Spread),
+            Column::new("x", 2, "wall_ns", Show::TimesCase(0)),
+            Column::new("CPU, 1", 0, "cpu_ns", Show::Median),
+            Column::new("1,000", 1, "cpu_ns", Show::Median),
+            Column::new("100,000", 2, "cpu_ns", Show::Median),
+        ],
+        takes_part: is_tenant,
+        beside_bare_wait: false,
+    }
+}
+
+fn revoke(scale: Scale) -> Experiment {
+    let (few, many) = (1_000, scale.entries(1_000_000));
+    Experiment {
+        name: "revoke",
+        title: format!("Cancel {few} and {many} jobs that are due and wait, in no order, ns each"),
+        cases: vec![case(Workload::Revoke, 1, few, 0), case(Workload::Revoke, 1, many, 0)],
+        columns: vec![
+            Column::new("few", 0, "wall_ns", Show::Spread),
+            Column::new("many", 1, "wall_ns", Show::Spread),
+            Column::new("x", 1, "wall_ns", Show::TimesCase(0)),
+            Column::new("CPU", 1, "cpu_ns", Show::Median),
+            Column::new("left", 1, "left_entries", Show::Median),
+        ],
+        takes_part: is_tenant,
+        beside_bare_wait: false,
+    }
+}
+
+fn overload(scale: Scale) -> Experiment {
+    let seconds = scale.seconds(10);
+    Experiment {
+        name: "overload",
+        title: format!("Ten times more jobs of a millisecond than two workers can do, for {seconds} s, 100 may wait"),
+        cases: vec![case(Workload::Overload, 1, 0, seconds)],
+        columns: vec![
+            Column::new("ns per rejection", 0, "reject_ns", Show::Spread),
+            Column::new("rejected", 0, "rejected", Show::Median),
+            Column::new("accepted", 0, "accepted", Show::Median),
+            Column::new("lateness p50 us", 0, "p50_us", Show::Median),
+            Column::new("p99 us", 0, "p99_us", Show::Spread),
+            Column::new("max us", 0, "max_us", Show::Median),
+            Column::new("KB grown", 0, "grown_kb", Show::Spread),
+        ],
+        takes_part: is_tenant,
         beside_bare_wait: false,
     }
 }

@@ -5,6 +5,7 @@ mod fill;
 mod fire;
 mod idle;
 mod precision;
+pub(crate) mod tenants;
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,15 +40,27 @@ pub(crate) enum Workload {
     Consumers,
     /// Add entries due in an hour and do nothing.
     Idle,
+    /// Submit empty jobs and run them.
+    Tenants,
+    /// Run the jobs of so many tenants that all have work.
+    Pick,
+    /// Cancel jobs that are due and wait.
+    Revoke,
+    /// Submit ten times as much as can be done.
+    Overload,
 }
 
-const NAMES: [(Workload, &str); 6] = [
+const NAMES: [(Workload, &str); 10] = [
     (Workload::Insert, "insert"),
     (Workload::Cancel, "cancel"),
     (Workload::Fire, "fire"),
     (Workload::Precision, "precision"),
     (Workload::Consumers, "consumers"),
     (Workload::Idle, "idle"),
+    (Workload::Tenants, "tenants"),
+    (Workload::Pick, "pick"),
+    (Workload::Revoke, "revoke"),
+    (Workload::Overload, "overload"),
 ];
 
 impl fmt::Display for Workload {
@@ -158,6 +171,9 @@ pub(crate) fn measure<P: Peer>(case: &Case) -> Result<Sample> {
         Workload::Precision => precision::precision::<P>(case),
         Workload::Consumers => consumers::consumers::<P>(case),
         Workload::Idle => idle::idle::<P>(case),
+        Workload::Tenants | Workload::Pick | Workload::Revoke | Workload::Overload => {
+            bail!("{case} is for those who run jobs at once")
+        }
     }
 }
 

@@ -13,7 +13,7 @@ const BENCH: &str = include_str!("../../java/Bench.java");
 const NETTY: &str = include_str!("../../java/Netty.java");
 
 const fn java(name: &'static str, takes: bool) -> Traits {
-    Traits { name, fires: true, takes, java: true }
+    Traits { name, fires: true, takes, delays: true, jobs: false, java: true }
 }
 
 const STANDARD: [Traits; 3] = [java("java-delayqueue", true), java("java-stpe", true), java("java-stpe-remove", true)];

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::core::Disposal;
+use super::core::{Disposal, Handled};
 use super::ctx::{Ctx, Run};
 use super::event::Event;
 use super::repeat::Series;
-use super::work::Work;
+use super::work::{End, Step, Work};
 use super::{Shared, worker};
 use crate::error::{Cause, JobError};
 use crate::panics::quietly;
@@ -90,7 +90,9 @@ impl After {
         }
         self.events.drain(..).for_each(|event| shared.emit(&event));
         for run in self.granted.drain(..) {
-            run.work.step(&Ctx::new(Arc::clone(&run)), Waker::noop());
+            if let Step::Done(end) = run.work.step(&Ctx::new(Arc::clone(&run)), Waker::noop()) {
+                more.push(end_run(shared, &run, end));
+            }
         }
         for Stopped { work, with_code, run, series } in self.stopped.drain(..) {
             if with_code {
@@ -103,6 +105,16 @@ impl After {
             shared.closed.open();
         }
     }
+}
+
+/// The end of a run that no worker has in hand.
+fn end_run(shared: &Shared, run: &Run, end: End) -> After {
+    let mut after = After::default();
+    let mut core = shared.core.lock();
+    core.handled(run.work.head().key(), Handled::Ended(end), &shared.clock, &mut after);
+    core.rouse_for_turns(&shared.clock, &mut after);
+    core.cover(&mut after);
+    after
 }
 
 /// Tells a run, and cancels the jobs it submitted.

@@ -134,9 +134,13 @@ impl Work for Grant {
     }
 
     fn step(&self, ctx: &Ctx, _: &Waker) -> Step {
+        // Over already; said and not done, because what comes of it is the next grant, and there may be a long line of those.
+        if self.outlet.is_unwanted() {
+            return Step::Done(End::Succeeded);
+        }
         self.outlet.hold(Permit { hold: Arc::new(Hold { ctx: ctx.clone() }) });
         self.outlet.settle(None);
-        // Nobody waits any more: the permit is free again.
+        // Nobody waits any more, as of this moment: the permit is free again.
         self.outlet.drop_late();
         Step::Pending
     }

@@ -421,6 +421,11 @@ impl<T> Outlet<T> {
         quietly(|| drop(late));
     }
 
+    /// The handle was detached: nobody will take the result.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        self.state.lock().unwanted
+    }
+
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.state.lock().value, Value::Settled(_) | Value::Taken)
     }

@@ -253,3 +253,16 @@ fn a_detached_wait_holds_no_permit() {
     clock.settle().unwrap();
     assert_eq!((acme.snapshot().ready, acme.snapshot().running), (0, 0));
 }
+
+/// Each of them is over in the moment it is granted, which grants the next: a loop, and not a stack of so many calls.
+#[test]
+fn a_long_line_of_detached_waits_is_no_recursion() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let acme = scheduler.tenant("acme", Limits::new().running_max(1)).unwrap();
+    let held = acme.now().acquire().unwrap().wait().unwrap();
+    (0..100_000).for_each(|_| acme.now().acquire().unwrap().detach());
+    drop(held);
+    clock.settle().unwrap();
+    let snapshot = acme.snapshot();
+    assert_eq!((snapshot.ready, snapshot.running, snapshot.finished.succeeded), (0, 0, 100_001));
+}
