@@ -44,6 +44,7 @@ Usage: punctual-bench [EXPERIMENT]... [OPTION]...
 
 Experiments (all if none is named; that takes an hour):
   insert cancel growth fire burst precision consumers idle
+  tenants pick revoke overload
 
 Options:
   --runs N      runs per cell: 5 if not given, 1 with --quick
