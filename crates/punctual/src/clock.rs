@@ -122,6 +122,26 @@ impl Clock {
         }
     }
 
+    /// Counts something as under way until the guard is dropped: a virtual clock does not go on meanwhile. For work that the clock cannot
+    /// see by itself, such as an answer that another thread, or another runtime, is about to give. On the system's clock it is nothing.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Clock, VirtualClock};
+    /// use std::time::Duration;
+    ///
+    /// let clock = VirtualClock::with_patience(Duration::from_millis(1));
+    /// let busy = Clock::from(&clock).busy();
+    /// assert!(clock.advance(Duration::from_secs(1)).is_err());
+    /// drop(busy);
+    /// assert!(clock.advance(Duration::from_secs(1)).is_ok());
+    /// ```
+    #[must_use = "it is over when the guard is dropped"]
+    pub fn busy(&self) -> Busy {
+        self.expect_busy();
+        Busy(self.clone())
+    }
+
     /// Whether sleepers are woken when the wall clock is set. The system's has no such notification that is portable.
     pub(crate) fn tells_of_steps(&self) -> bool {
         matches!(self.source, Source::Virtual(_))
@@ -194,6 +214,22 @@ impl Clock {
             Source::Real(_) => None,
             Source::Virtual(time) => Some(time.running(name())),
         }
+    }
+}
+
+/// Something under way, as far as a [virtual clock](VirtualClock) is concerned; see [`Clock::busy`].
+///
+/// # Example
+/// ```
+/// let busy = punctual::Clock::system().busy();
+/// drop(busy);
+/// ```
+#[derive(Debug)]
+pub struct Busy(Clock);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.no_longer_busy();
     }
 }
 

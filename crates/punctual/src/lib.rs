@@ -75,7 +75,7 @@ mod scheduler;
 mod slab;
 mod sync;
 
-pub use clock::{Clock, Stalled, VirtualClock};
+pub use clock::{Busy, Clock, Stalled, VirtualClock};
 pub use cron::{Cron, CronError};
 pub use error::{Cause, FlatError, JobError, PushError, Reason, Rejected, Stage, TakeTimeoutError, TryTakeError};
 pub use metrics::{Histogram, Outcomes, Snapshot};

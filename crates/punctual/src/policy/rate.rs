@@ -83,6 +83,18 @@ impl Rate {
         Duration::from_nanos(self.gap_ns)
     }
 
+    /// How many may start at once after a rest.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::Rate;
+    /// assert_eq!(Rate::per_second(1).burst(5).at_once(), 5);
+    /// ```
+    #[must_use]
+    pub fn at_once(&self) -> u32 {
+        self.burst
+    }
+
     fn tolerance(&self) -> u64 {
         self.gap_ns.saturating_mul(u64::from(self.burst - 1))
     }
