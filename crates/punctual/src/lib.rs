@@ -100,11 +100,9 @@ pub mod decide {
     pub use crate::policy::rate::Spent;
 }
 
-// The code of the README and of the guide is tested like any other.
+// The code of the guide is tested like any other; that of the README by `punctual-durable`, which has all it names.
 #[cfg(doctest)]
-mod readme {
-    #[doc = include_str!("../../../README.md")]
-    struct Readme;
+mod guide {
     #[doc = include_str!("../../../docs/guide/run-work-later.md")]
     struct RunWorkLater;
     #[doc = include_str!("../../../docs/guide/stop-work-nobody-wants.md")]

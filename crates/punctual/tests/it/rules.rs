@@ -40,7 +40,8 @@ fn no_timed_wait_bypasses_the_clock() {
         ".elapsed()",
         "sleep_until",
     ];
-    for (path, text) in sources("crates/punctual/src") {
+    let shipped = ["crates/punctual/src", "crates/punctual-durable/src", "crates/punctual-tower/src"];
+    for (path, text) in shipped.into_iter().flat_map(sources) {
         // The clock itself, the wrapper of the primitive that only it calls, and tests, which may be impatient.
         let exempt = ["clock", "clock.rs", "sync.rs", "tests", "tests.rs"];
         if path.components().any(|part| exempt.iter().any(|&name| part.as_os_str() == name)) {
@@ -56,7 +57,8 @@ fn no_timed_wait_bypasses_the_clock() {
 /// Tests do not sleep; the few that measure real time say so in their name.
 #[test]
 fn only_real_time_tests_sleep() {
-    for (path, text) in sources("crates/punctual/tests") {
+    let tests = ["crates/punctual/tests", "crates/punctual-durable/tests", "crates/punctual-testkit/tests"];
+    for (path, text) in tests.into_iter().flat_map(sources) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         if !name.starts_with("real_time") && name != "rules" {
             assert!(!text.contains("thread::sleep"), "{} sleeps", path.display());
@@ -70,9 +72,11 @@ fn every_promise_is_proved_by_a_test_that_exists() {
     let text = fs::read_to_string(repository().join("docs/guarantees.md")).unwrap();
     let mut tests = BTreeSet::new();
     let mut cited = BTreeSet::new();
-    for (_, source) in sources("crates/punctual") {
+    for (_, source) in sources("crates") {
         for line in source.lines() {
-            if let Some(name) = line.trim_start().strip_prefix("fn ").and_then(|rest| rest.split(['(', '<']).next()) {
+            let line = line.trim_start();
+            let function = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ");
+            if let Some(name) = function.and_then(|rest| rest.split(['(', '<']).next()) {
                 tests.insert(name.to_owned());
             }
             if let Some(comment) = line.trim_start().strip_prefix("/// ") {
@@ -90,7 +94,8 @@ fn every_promise_is_proved_by_a_test_that_exists() {
             assert!(tests.contains(name), "{} names `{name}`, which does not exist", columns[1]);
         }
     }
-    for built in 1..=36 {
+    // C45 is about a store that is not there yet; from C54 on it is about the server.
+    for built in (1..=53).filter(|&clause| clause != 45) {
         assert!(promised.contains(&built), "C{built} is not written down");
         assert!(cited.contains(&built), "no test names C{built}");
     }

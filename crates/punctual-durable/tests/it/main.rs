@@ -1,0 +1,17 @@
+//! The behaviour of durable jobs, on every store that needs no server, on the virtual clock.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod bed;
+mod cancel;
+mod enqueue;
+mod explain;
+mod lease;
+mod outage;
+mod retry;
+mod run;
+mod schedule;
+mod shutdown;
+mod sqlite;
+mod tenants;
+mod wanted;

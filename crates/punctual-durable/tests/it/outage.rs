@@ -1,0 +1,62 @@
+use punctual_durable::Outcome;
+
+use crate::bed::{HOUR, Log, SECOND, Say, say, wait, with_faults};
+
+/// C51: no loss, no spinning, work resumes soon after.
+#[test]
+fn an_outage_is_waited_for_without_spinning() {
+    let (bed, store) = with_faults();
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    let _node = wait(bed.jobs.start()).unwrap();
+    let job = wait(bed.jobs.after(SECOND).enqueue(say("x"))).unwrap();
+    store.set_outage(true);
+    bed.advance(HOUR);
+    assert!(log.lines().is_empty());
+    let tries = store.refusals();
+    assert!((1..=3 * 3_700).contains(&tries), "{tries} tries in an hour");
+    store.set_outage(false);
+    bed.advance(SECOND * 5);
+    assert_eq!(log.lines(), ["x"]);
+    assert_eq!(wait(job.result()).unwrap(), "x");
+}
+
+/// C51, C38: a result that the store did not hear is told again, and the job does not run twice.
+#[test]
+fn a_result_outlives_an_outage() {
+    let (bed, store) = with_faults();
+    let log = Log::default();
+    let (seen, cut) = (log.clone(), store.clone());
+    bed.jobs.on(move |say: Say, _| {
+        seen.add(say.0.clone());
+        cut.set_outage(true);
+        std::future::ready(Ok(say.0))
+    });
+    let _node = wait(bed.jobs.start()).unwrap();
+    let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
+    bed.advance(SECOND * 60);
+    store.set_outage(false);
+    bed.advance(SECOND * 5);
+    assert_eq!(wait(job.result()).unwrap(), "x");
+    assert_eq!(log.lines(), ["x"]);
+}
+
+/// C38, C51: whatever answer is lost, also that to a claim, every job ends well and nothing is held for ever.
+#[test]
+fn lost_answers_lose_no_job() {
+    let (bed, store) = with_faults();
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    let _node = wait(bed.jobs.node().workers(3).start()).unwrap();
+    store.lose_answers(3);
+    let other = bed.another();
+    let answers = wait(other.now().enqueue_many((0..40).map(|n| say(&n.to_string()))));
+    assert!(answers.iter().all(Result::is_ok));
+    bed.advance(HOUR);
+    store.lose_answers(0);
+    bed.advance(SECOND * 5);
+    let totals = wait(other.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 40));
+    // A claim that was not heard is given back before it ran; nothing runs twice in one process.
+    assert_eq!(log.lines().len(), 40);
+}

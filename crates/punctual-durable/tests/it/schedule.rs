@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use punctual::{Cron, Missed};
+use punctual_durable::{Outcome, Schedule};
+
+use crate::bed::{Bed, HOUR, Log, SECOND, Say, on_every_store, say, wait};
+
+fn schedule(bed: &Bed) -> Schedule {
+    wait(bed.jobs.schedules(None, 10)).unwrap().pop().unwrap()
+}
+
+/// C48
+#[test]
+fn a_schedule_fires_once_a_tick_on_its_grid() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let _node = wait(bed.jobs.start()).unwrap();
+        let start = bed.clock.wall();
+        wait(bed.jobs.every("sweep", HOUR).first(start + SECOND).enqueue(say("sweep"))).unwrap();
+        // Said again, as every start of a program does.
+        wait(bed.jobs.every("sweep", HOUR).first(start + SECOND).enqueue(say("sweep"))).unwrap();
+        bed.advance(SECOND);
+        assert_eq!(log.lines().len(), 1);
+        bed.advance(HOUR * 5);
+        assert_eq!(log.lines().len(), 6);
+        assert_eq!((schedule(&bed).fired, schedule(&bed).missed_count), (6, 0));
+    });
+}
+
+/// C48: whoever is there fires it, and only one does.
+#[test]
+fn two_processes_fire_a_tick_once() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let other = bed.another();
+        other.on(log.handler());
+        let _nodes = [wait(bed.jobs.start()).unwrap(), wait(other.start()).unwrap()];
+        wait(bed.jobs.every("sweep", HOUR).enqueue(say("sweep"))).unwrap();
+        wait(other.every("sweep", HOUR).enqueue(say("sweep"))).unwrap();
+        bed.advance(HOUR * 10);
+        assert_eq!(log.lines().len(), 10);
+    });
+}
+
+/// C48, C17: ticks that nobody was there for.
+#[test]
+fn missed_ticks_are_made_up_for_once() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        let seen = log.clone();
+        bed.jobs.on(move |say: Say, ctx| {
+            seen.add(format!("{} missed", ctx.missed()));
+            std::future::ready(Ok(say.0))
+        });
+        wait(bed.jobs.every("sweep", HOUR).missed(Missed::Once).enqueue(say("sweep"))).unwrap();
+        bed.advance(HOUR * 5);
+        let node = wait(bed.jobs.start()).unwrap();
+        wait(node.drain());
+        assert_eq!(log.lines(), ["4 missed"]);
+        bed.advance(HOUR);
+        assert_eq!(log.lines(), ["4 missed", "0 missed"]);
+    });
+}
+
+/// C48, C17
+#[test]
+fn missed_ticks_are_made_up_for_one_by_one() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        let seen = log.clone();
+        bed.jobs.on(move |say: Say, ctx| {
+            seen.add(ctx.due().to_string());
+            std::future::ready(Ok(say.0))
+        });
+        wait(bed.jobs.every("sweep", HOUR).missed(Missed::All { max: 2 }).enqueue(say("sweep"))).unwrap();
+        bed.advance(HOUR * 5);
+        let node = wait(bed.jobs.start()).unwrap();
+        wait(node.drain());
+        assert_eq!(log.lines().len(), 3, "{:?}", log.lines());
+        assert!(log.lines().is_sorted());
+        assert_eq!((schedule(&bed).fired, schedule(&bed).missed_count), (3, 2));
+    });
+}
+
+/// C48: a tick whose predecessor is still live is missed, and made up for by the policy.
+#[test]
+fn runs_of_one_schedule_do_not_overlap() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        let seen = log.clone();
+        let (go, gate) = tokio::sync::watch::channel(false);
+        bed.jobs.on(move |say: Say, ctx| {
+            seen.add(format!("{} missed", ctx.missed()));
+            let mut gate = gate.clone();
+            async move {
+                let _ = gate.wait_for(|open| *open).await;
+                Ok(say.0)
+            }
+        });
+        let _node = wait(bed.jobs.start()).unwrap();
+        wait(bed.jobs.every("slow", HOUR).enqueue(say("slow"))).unwrap();
+        bed.advance(HOUR * 4);
+        assert_eq!(log.lines(), ["0 missed"]);
+        go.send(true).unwrap();
+        bed.settle();
+        assert_eq!(log.lines(), ["0 missed", "2 missed"]);
+        bed.advance(HOUR);
+        assert_eq!(log.lines().len(), 3);
+    });
+}
+
+#[test]
+fn a_paused_schedule_fires_nothing() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let _node = wait(bed.jobs.start()).unwrap();
+        wait(bed.jobs.every("sweep", HOUR).missed(Missed::Skip).enqueue(say("sweep"))).unwrap();
+        assert!(wait(bed.jobs.pause_schedule("sweep", true)).unwrap());
+        bed.advance(HOUR * 3 + HOUR / 2);
+        assert!(log.lines().is_empty());
+        assert!(wait(bed.jobs.pause_schedule("sweep", false)).unwrap());
+        bed.settle();
+        assert!(log.lines().is_empty());
+        bed.advance(HOUR);
+        assert_eq!(log.lines().len(), 1);
+        assert!(wait(bed.jobs.remove_schedule("sweep")).unwrap());
+        bed.advance(HOUR * 3);
+        assert_eq!(log.lines().len(), 1);
+    });
+}
+
+/// C48, C18, and what `VirtualClock` is for: a year of an hourly cron, with the real engine.
+#[test]
+fn a_year_of_an_hourly_cron() {
+    let clock = punctual::VirtualClock::new();
+    let jobs = wait(punctual_durable::Jobs::builder().clock(&clock).open("memory:")).unwrap();
+    let log = Log::default();
+    jobs.on(log.handler());
+    let _node = wait(jobs.start()).unwrap();
+    let hourly = Cron::parse("0 * * * *").unwrap().in_zone("Europe/Paris").unwrap();
+    wait(jobs.cron("hourly", hourly).enqueue(say("tick"))).unwrap();
+    clock.advance(HOUR * 24 * 365).unwrap();
+    assert_eq!(log.lines().len(), 24 * 365);
+    assert_eq!(wait(jobs.totals()).unwrap().ended[&Outcome::Succeeded], 24 * 365);
+}
+
+#[test]
+fn a_period_of_zero_is_refused() {
+    on_every_store(|bed| {
+        let error = wait(bed.jobs.every("never", Duration::ZERO).enqueue(say("x"))).unwrap_err();
+        assert_eq!(error.to_string(), "a period of 0 s (the least is 1 ns)");
+        assert_eq!(error.into_job(), say("x"));
+    });
+}

@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use punctual::Stage;
+use punctual_durable::StartError;
+
+use crate::bed::{Log, Say, on_every_store, say, wait};
+
+/// C39: a clean shutdown gives running jobs back at once and the attempt does not count.
+#[test]
+fn what_runs_is_given_back() {
+    on_every_store(|bed| {
+        bed.jobs.on(|say: Say, _| async move {
+            std::future::pending::<()>().await;
+            Ok(say.0)
+        });
+        let node = wait(bed.jobs.start()).unwrap();
+        let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
+        bed.settle();
+        let report = wait(node.shutdown(Duration::ZERO));
+        assert_eq!((report.released, report.still_running), (1, 0));
+        let record = wait(bed.jobs.get(job.id())).unwrap().unwrap();
+        assert_eq!((record.state.stage, record.attempt, record.fence, record.crashes), (Stage::Ready, 0, 1, 0));
+
+        let log = Log::default();
+        let other = bed.another();
+        other.on(log.handler());
+        let _node = wait(other.start()).unwrap();
+        assert_eq!(wait(job.result()).unwrap(), "x");
+    });
+}
+
+/// What runs may finish within the grace; nothing new is taken.
+#[test]
+fn what_runs_may_finish() {
+    on_every_store(|bed| {
+        let (go, gate) = tokio::sync::watch::channel(false);
+        bed.jobs.on(move |say: Say, _| {
+            let mut gate = gate.clone();
+            async move {
+                let _ = gate.wait_for(|open| *open).await;
+                Ok(say.0)
+            }
+        });
+        let node = wait(bed.jobs.node().workers(1).start()).unwrap();
+        let first = wait(bed.jobs.now().enqueue(say("first"))).unwrap();
+        bed.settle();
+        let second = wait(bed.jobs.now().enqueue(say("second"))).unwrap();
+        let shutdown = std::thread::spawn(move || wait(node.shutdown(Duration::from_secs(3600))));
+        go.send(true).unwrap();
+        let report = shutdown.join().unwrap();
+        assert_eq!((report.released, report.still_running), (0, 0));
+        assert_eq!(wait(first.result()).unwrap(), "first");
+        let waits = wait(bed.jobs.get(second.id())).unwrap().unwrap();
+        assert!(waits.state.is_waiting() || waits.state.stage == Stage::Stopped);
+    });
+}
+
+#[test]
+fn a_node_can_be_started_again_after_it_was_dropped() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let node = wait(bed.jobs.start()).unwrap();
+        assert_eq!(wait(bed.jobs.start()).unwrap_err(), StartError::AlreadyStarted);
+        wait(node.shutdown(Duration::ZERO));
+        bed.settle();
+        let _node = wait(bed.jobs.start()).unwrap();
+        let job = wait(bed.jobs.now().enqueue(say("again"))).unwrap();
+        assert_eq!(wait(job.result()).unwrap(), "again");
+    });
+}

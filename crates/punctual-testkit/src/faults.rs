@@ -1,0 +1,170 @@
+//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use punctual_durable::{
+    Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
+    Fired, JobId, NewJob, NodeId, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention,
+    Schedule, Signals, Store, StoreError, TenantPolicy, TenantRecord, Tended, Timestamp, Totals,
+};
+
+/// A store with faults. Clones share them.
+///
+/// # Example
+/// ```
+/// use punctual_durable::{MemoryStore, Store};
+/// use punctual_testkit::{block_on, faults::Faulty};
+///
+/// let store = Faulty::new(MemoryStore::new(punctual::VirtualClock::new()), 7);
+/// store.set_outage(true);
+/// assert!(block_on(store.totals()).unwrap_err().is_transient());
+/// store.set_outage(false);
+/// assert!(block_on(store.totals()).is_ok());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Faulty {
+    store: Arc<dyn Store>,
+    faults: Arc<Mutex<Faults>>,
+}
+
+#[derive(Debug)]
+struct Faults {
+    rng: Rng,
+    outage: bool,
+    unheard_one_in: u32,
+    refusals: u64,
+}
+
+impl Faulty {
+    /// A store without faults, until they are set. The seed is for the dice.
+    #[must_use]
+    pub fn new(store: impl Store, seed: u64) -> Self {
+        let faults = Faults { rng: Rng::with_seed(seed), outage: false, unheard_one_in: 0, refusals: 0 };
+        Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)) }
+    }
+
+    /// While it is out, the store does nothing and says so.
+    pub fn set_outage(&self, outage: bool) {
+        self.faults.lock().unwrap().outage = outage;
+        if !outage {
+            // As a connection that is back would: whoever waits looks again.
+            self.store.signals().work();
+        }
+    }
+
+    /// One answer in so many is lost, after what was asked is done; 0 for none.
+    pub fn lose_answers(&self, one_in: u32) {
+        self.faults.lock().unwrap().unheard_one_in = one_in;
+    }
+
+    /// How often it said that it is out.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.faults.lock().unwrap().refusals
+    }
+
+    fn pass<T: Send + 'static>(&self, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
+        let unheard = {
+            let mut faults = self.faults.lock().unwrap();
+            if faults.outage {
+                faults.refusals += 1;
+                return Box::pin(std::future::ready(Err(StoreError::transient("the store is out"))));
+            }
+            let one_in = faults.unheard_one_in;
+            one_in > 0 && faults.rng.u32(0..one_in) == 0
+        };
+        let reply = question(self.store.as_ref());
+        if !unheard {
+            return reply;
+        }
+        Box::pin(async move {
+            reply.await?;
+            Err(StoreError::transient("the answer was lost"))
+        })
+    }
+}
+
+macro_rules! pass_on {
+    ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        impl Store for Faulty {
+            fn now(&self) -> Timestamp {
+                self.store.now()
+            }
+
+            fn lease(&self) -> Option<Duration> {
+                self.store.lease()
+            }
+
+            fn poll(&self) -> Option<Duration> {
+                self.store.poll()
+            }
+
+            fn signals(&self) -> &Signals {
+                self.store.signals()
+            }
+
+            $(fn $method(&self, $($argument: $type),*) -> Reply<$answer> {
+                self.pass(|store| store.$method($($argument),*))
+            })*
+        }
+    };
+}
+
+pass_on! {
+    enqueue(jobs: Vec<NewJob>) -> Vec<Result<Admitted, Refused>>;
+    claim(claim: Claim) -> Claimed;
+    finish(node: NodeId, finishes: Vec<Finish>) -> Vec<Finished>;
+    cancel(id: JobId, cause: CancelCause) -> Cancelled;
+    edit(id: JobId, edit: Edit) -> Edited;
+    join(beat: Beat) -> ();
+    heartbeat(beat: Beat) -> Pulse;
+    leave(node: NodeId) -> ();
+    tend() -> Tended;
+    want(id: JobId, node: NodeId) -> bool;
+    unwant(id: JobId, node: NodeId) -> ();
+    get(id: JobId) -> Option<Record>;
+    query(query: Query) -> Page;
+    explain(id: JobId) -> Option<Explanation>;
+    redrive(id: JobId) -> Redriven;
+    prune(retention: Retention, max: usize) -> usize;
+    purge(ids: Vec<JobId>) -> usize;
+    set_tenant(tenant: String, policy: TenantPolicy) -> ();
+    tenant(tenant: String) -> TenantRecord;
+    tenants(after: Option<String>, max: usize) -> Vec<TenantRecord>;
+    cancel_tenant(tenant: String) -> usize;
+    erase(tenant: String) -> Erased;
+    put_schedule(schedule: Schedule) -> ();
+    remove_schedule(name: String) -> bool;
+    pause_schedule(name: String, paused: bool) -> bool;
+    schedules(after: Option<String>, max: usize) -> Vec<Schedule>;
+    fire(fire: Fire) -> Fired;
+    totals() -> Totals;
+    nodes() -> Vec<NodeRecord>;
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::VirtualClock;
+    use punctual_durable::MemoryStore;
+
+    use super::*;
+    use crate::{block_on, job};
+
+    /// C37: whether it was done is unknown, and asking again under the same id is harmless.
+    #[test]
+    fn a_lost_answer_is_an_error_of_something_done() {
+        let store = Faulty::new(MemoryStore::new(VirtualClock::new()), 7);
+        store.lose_answers(1);
+        assert!(block_on(store.enqueue(vec![job(1)])).unwrap_err().is_transient());
+        store.lose_answers(0);
+        assert_eq!(block_on(store.totals()).unwrap().ready, 1);
+        assert_eq!(block_on(store.enqueue(vec![job(1)])).unwrap(), [Ok(Admitted::New)]);
+        assert_eq!(block_on(store.totals()).unwrap().ready, 1);
+        store.set_outage(true);
+        assert!(block_on(store.enqueue(vec![job(2)])).unwrap_err().is_transient());
+        store.set_outage(false);
+        assert_eq!(block_on(store.totals()).unwrap().ready, 1, "in an outage nothing is done");
+    }
+}
