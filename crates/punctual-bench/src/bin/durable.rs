@@ -1,0 +1,191 @@
+//! How fast the store in a file is, by itself: every number waits for the disk. Beside it the CPU time of the whole process for each
+//! job, callers included: what is left where others use the machine.
+//!
+//! ```text
+//! cargo run --release -p punctual-bench --bin durable              in a folder below the temporary one
+//! cargo run --release -p punctual-bench --bin durable -- FOLDER    on the disk of that folder
+//!     --relaxed    with synchronous=NORMAL
+//!     --quick      a tenth of the time and of the jobs
+//! ```
+#![allow(clippy::print_stdout, reason = "the table is the program's output")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use punctual::Clock;
+use punctual_durable::{
+    Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, Reply, SqliteStore, Store, Verdict,
+};
+
+const NODE: NodeId = NodeId::from_u64(1);
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let relaxed = args.iter().any(|arg| arg == "--relaxed");
+    let given = args.iter().find(|arg| !arg.starts_with("--")).map(PathBuf::from);
+    let folder = given.unwrap_or_else(std::env::temp_dir).join(format!("punctual-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let divisor = if args.iter().any(|arg| arg == "--quick") { 10 } else { 1 };
+    let done = Bench { folder: folder.clone(), relaxed, divisor }.measure();
+    std::fs::remove_dir_all(&folder)?;
+    done
+}
+
+struct Bench {
+    folder: PathBuf,
+    relaxed: bool,
+    divisor: u64,
+}
+
+impl Bench {
+    fn measure(&self) -> Result<()> {
+        println!("| store in a file | per second | CPU us per job |\n|---|---|---|");
+        for callers in [1, 16, 64] {
+            let store = self.open(&format!("enqueue-{callers}"))?;
+            row(&format!("enqueue, {callers} callers"), || self.enqueue(&store, callers))?;
+        }
+        let store = self.open("bulk")?;
+        row("enqueue in bulk of 1,000", || bulk(&store, 200_000 / self.divisor, Moment::NOW))?;
+        for (callers, batch) in [(1, 1), (1, 50), (1, 500), (4, 50), (4, 500), (64, 1)] {
+            let store = self.open(&format!("run-{callers}-{batch}"))?;
+            bulk(&store, if batch == 1 { 1_500 * callers } else { 100_000 } / self.divisor, Moment::NOW)?;
+            row(&format!("claim + finish, {callers} callers, {batch} at a time"), || run(&store, callers, batch))?;
+        }
+        let parked = 1_000_000 / self.divisor;
+        let store = self.open("parked")?;
+        let far = Moment::After(Duration::from_secs(86_400));
+        row(&format!("enqueue {parked} parked jobs"), || bulk(&store, parked, far))?;
+        bulk(&store, 100_000 / self.divisor, Moment::NOW)?;
+        row("claim + finish beside them, 1 caller, 500 at a time", || run(&store, 1, 500))?;
+        drop(store);
+        let began = Instant::now();
+        let store = self.open("parked")?;
+        println!("\nreopened with {parked} jobs in {:?}: {:?}", began.elapsed(), wait(store.totals())?);
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> Result<SqliteStore> {
+        let options = SqliteStore::options();
+        let options = if self.relaxed { options.relaxed() } else { options };
+        Ok(options.open(self.folder.join(format!("{name}.db")), Clock::system())?)
+    }
+
+    /// Each caller waits for its one job before it asks for the next.
+    fn enqueue(&self, store: &SqliteStore, callers: u64) -> Result<u64> {
+        let (next, began) = (AtomicU64::new(0), Instant::now());
+        let until = Duration::from_millis(3_000 / self.divisor);
+        in_parallel(callers, || {
+            let mut count = 0;
+            while began.elapsed() < until {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                ensure!(wait(store.enqueue(vec![job(number, Moment::NOW)]))?[0].is_ok());
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+}
+
+/// One line of the table: how many jobs were done, in what time, with how much CPU.
+fn row(name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
+    let (cpu, began) = (cpu()?, Instant::now());
+    let jobs = work()?;
+    let (time, spent) = (began.elapsed(), self::cpu()? - cpu);
+    let rate = jobs as f64 / time.as_secs_f64();
+    println!("| {name} | {rate:.0} | {:.1} |", spent.as_secs_f64() * 1e6 / jobs.max(1) as f64);
+    Ok(())
+}
+
+/// CPU time of the process so far.
+fn cpu() -> Result<Duration> {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)?;
+    let time = |time: nix::sys::time::TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1_000);
+    Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
+fn in_parallel(callers: u64, caller: impl Fn() -> Result<u64> + Sync) -> Result<u64> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(&caller)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("callers do not panic")).sum()
+    })
+}
+
+fn bulk(store: &SqliteStore, jobs: u64, due: Moment) -> Result<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
+    let batches = jobs.div_ceil(1_000);
+    for _ in 0..batches {
+        let batch = (0..1_000).map(|_| job(NEXT.fetch_add(1, Ordering::Relaxed), due)).collect();
+        wait(store.enqueue(batch))?;
+    }
+    Ok(batches * 1_000)
+}
+
+/// Runs until nothing is left; the handlers do nothing.
+fn run(store: &SqliteStore, callers: u64, batch: usize) -> Result<u64> {
+    let beat = Beat { node: NODE, name: String::new(), kinds: vec!["bench".into()], paused: vec![], workers: batch };
+    wait(store.join(beat))?;
+    in_parallel(callers, || {
+        let mut count = 0;
+        loop {
+            let claim = Claim { node: NODE, max: batch, kinds: [("bench".to_owned(), batch)].into() };
+            let jobs = wait(store.claim(claim))?.jobs;
+            if jobs.is_empty() {
+                return Ok(count);
+            }
+            count += jobs.len() as u64;
+            let finish = |record: punctual_durable::Record| Finish {
+                id: record.job.id,
+                fence: record.fence,
+                verdict: Verdict::Succeeded("null".into()),
+            };
+            wait(store.finish(NODE, jobs.into_iter().map(finish).collect()))?;
+        }
+    })
+}
+
+/// 100 bytes of payload, and an id that rises with time as real ones do.
+fn job(number: u64, due: Moment) -> NewJob {
+    NewJob {
+        id: JobId::from_u128(u128::from(number) << 64 | u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
+        kind: "bench".into(),
+        tenant: "acme".into(),
+        payload: format!("\"{number:098}\""),
+        tags: Vec::new(),
+        priority: 0,
+        cost: 1,
+        due,
+        start_within: None,
+        run_timeout: None,
+        deadline: None,
+        max_attempts: 3,
+        max_crashes: 3,
+        backoff: Backoff::default(),
+        unique: None,
+        wanted_by: None,
+        schedule: None,
+        missed: 0,
+        trace: None,
+    }
+}
+
+fn wait<T>(reply: Reply<T>) -> Result<T> {
+    use std::task::{Context as Cx, Poll, Wake, Waker};
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
+    let mut reply = reply;
+    loop {
+        match reply.as_mut().poll(&mut Cx::from_waker(&waker)) {
+            Poll::Ready(answer) => return answer.context("the store"),
+            Poll::Pending => thread::park(),
+        }
+    }
+}
