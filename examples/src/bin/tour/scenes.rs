@@ -9,7 +9,7 @@ use punctual::{Cron, DelayQueue, JobHandle, Limits, Missed, Scheduler, Tenant, V
 
 use crate::timeline::Timeline;
 
-type Scene = Result<(), Box<dyn Error>>;
+pub(crate) type Scene = Result<(), Box<dyn Error>>;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
