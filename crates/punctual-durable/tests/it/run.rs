@@ -150,3 +150,49 @@ fn handlers_run_inside_the_runtime_that_opened_the_jobs() {
     });
     assert_eq!(answer.unwrap(), "from tokio");
 }
+
+/// A handler enqueues more; `drain` waits for all of it.
+#[test]
+fn a_handler_may_enqueue_more() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        let seen = log.clone();
+        bed.jobs.on(move |say: Say, ctx| {
+            seen.add(say.0.clone());
+            async move {
+                let left: u32 = say.0.parse()?;
+                if left > 0 {
+                    ctx.jobs().tenant(ctx.tenant()).now().enqueue(Say((left - 1).to_string())).await?;
+                }
+                Ok(say.0)
+            }
+        });
+        let node = wait(bed.jobs.start()).unwrap();
+        wait(bed.jobs.tenant("acme").now().enqueue(say("5"))).unwrap();
+        wait(node.drain());
+        assert_eq!(log.lines(), ["5", "4", "3", "2", "1", "0"]);
+        assert_eq!(wait(bed.jobs.tenant("acme").record()).unwrap().totals.ended[&Outcome::Succeeded], 6);
+    });
+}
+
+/// C44: what has ended is forgotten when its time is over, dead letters later than the rest, and the numbers stay.
+#[test]
+fn what_has_ended_is_forgotten_after_a_while() {
+    let clock = punctual::VirtualClock::new();
+    let hour = Duration::from_secs(3600);
+    let retention = punctual_durable::Retention { succeeded: hour, failed: hour * 48, ..Default::default() };
+    let jobs = wait(Jobs::builder().clock(&clock).retention(retention).open("memory:")).unwrap();
+    jobs.on(|say: Say, _| async move {
+        if say.0 == "bad" { Err(punctual_durable::Failure::give_up("no")) } else { Ok(say.0) }
+    });
+    let node = wait(jobs.start()).unwrap();
+    let [good, bad] = ["good", "bad"].map(|word| wait(jobs.now().enqueue(say(word))).unwrap().id());
+    wait(node.drain());
+    let is_kept = |id| wait(jobs.get(id)).unwrap().is_some();
+    assert!(is_kept(good) && is_kept(bad));
+    clock.advance(hour * 3).unwrap();
+    assert!(!is_kept(good) && is_kept(bad));
+    clock.advance(hour * 48).unwrap();
+    assert!(!is_kept(bad));
+    assert_eq!(wait(jobs.totals()).unwrap().ended.values().sum::<u64>(), 2);
+}
