@@ -82,7 +82,8 @@ pub use state::{Outcome, State, Step};
 pub use store::{
     AGE_STEP, Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish,
     Finished, Fire, Fired, Gate, Moment, NewJob, NodeRecord, OnConflict, Page, Pulse, Query, Record, Redriven, Refused,
-    Reply, Retention, Rule, Schedule, Store, TenantPolicy, TenantRecord, Tended, Totals, Unique, Verdict, order_at,
+    Reply, Retention, Rule, Schedule, Store, TenantChange, TenantPolicy, TenantRecord, Tended, Totals, Unique, Verdict,
+    order_at,
 };
 pub use tenant::Tenant;
 pub use time::Timestamp;

@@ -31,7 +31,7 @@ use crate::signals::Signals;
 use crate::store::{
     Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
     Fired, NewJob, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention, Schedule, Store,
-    TenantPolicy, TenantRecord, Tended, Totals,
+    TenantChange, TenantRecord, Tended, Totals,
 };
 use crate::time::Timestamp;
 use world::World;
@@ -197,8 +197,8 @@ impl Store for MemoryStore {
         self.ask(move |world, _| world.purge(&ids))
     }
 
-    fn set_tenant(&self, tenant: String, policy: TenantPolicy) -> Reply<()> {
-        self.ask(move |world, _| world.set_tenant(&tenant, policy))
+    fn set_tenant(&self, tenant: String, change: TenantChange) -> Reply<()> {
+        self.ask(move |world, _| world.set_tenant(&tenant, change))
     }
 
     fn tenant(&self, tenant: String) -> Reply<TenantRecord> {

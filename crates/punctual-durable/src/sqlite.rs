@@ -32,7 +32,7 @@ use crate::signals::Signals;
 use crate::store::{
     Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
     Fired, NewJob, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention, Schedule, Store,
-    TenantPolicy, TenantRecord, Tended, Totals,
+    TenantChange, TenantRecord, Tended, Totals,
 };
 use crate::time::Timestamp;
 use books::Books;
@@ -337,9 +337,9 @@ impl Store for SqliteStore {
         self.ask(move |books| books.purge(&ids))
     }
 
-    fn set_tenant(&self, tenant: String, policy: TenantPolicy) -> Reply<()> {
+    fn set_tenant(&self, tenant: String, change: TenantChange) -> Reply<()> {
         self.ask(move |books| {
-            books.set_tenant(&tenant, policy);
+            books.set_tenant(&tenant, change);
             Ok(())
         })
     }

@@ -110,8 +110,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Forgets these jobs if they have ended; answers how many.
     fn purge(&self, ids: Vec<JobId>) -> Reply<usize>;
 
-    /// Sets what a tenant may do. In force from the next claim and the next enqueue.
-    fn set_tenant(&self, tenant: String, policy: TenantPolicy) -> Reply<()>;
+    /// Changes what a tenant may do. In force from the next claim and the next enqueue. What the change leaves open stays, so two who
+    /// change different things at a time do not undo each other.
+    fn set_tenant(&self, tenant: String, change: TenantChange) -> Reply<()>;
 
     /// A tenant's policy and numbers. One that was never heard of has no limits and nothing.
     fn tenant(&self, tenant: String) -> Reply<TenantRecord>;
@@ -724,6 +725,49 @@ pub struct TenantPolicy {
     pub paused: bool,
     /// Nothing of it is taken in.
     pub closed: bool,
+}
+
+/// Changes to what a tenant may do; `None` leaves a thing as it is.
+///
+/// # Example
+/// ```
+/// use punctual_durable::{TenantChange, TenantPolicy};
+/// let mut policy = TenantPolicy { closed: true, ..TenantPolicy::default() };
+/// TenantChange { paused: Some(true), ..TenantChange::default() }.apply(&mut policy);
+/// assert!(policy.paused && policy.closed);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TenantChange {
+    /// Its limits.
+    pub limits: Option<Limits>,
+    /// Whether nothing of it starts.
+    pub paused: Option<bool>,
+    /// Whether nothing of it is taken in.
+    pub closed: Option<bool>,
+}
+
+impl TenantChange {
+    /// Makes the change.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual_durable::{TenantChange, TenantPolicy};
+    /// let mut policy = TenantPolicy::default();
+    /// TenantChange::default().apply(&mut policy);
+    /// assert_eq!(policy, TenantPolicy::default());
+    /// ```
+    pub fn apply(self, policy: &mut TenantPolicy) {
+        policy.limits = self.limits.unwrap_or(policy.limits);
+        policy.paused = self.paused.unwrap_or(policy.paused);
+        policy.closed = self.closed.unwrap_or(policy.closed);
+    }
+}
+
+impl From<TenantPolicy> for TenantChange {
+    /// Everything as the policy says.
+    fn from(policy: TenantPolicy) -> Self {
+        Self { limits: Some(policy.limits), paused: Some(policy.paused), closed: Some(policy.closed) }
+    }
 }
 
 /// A tenant's policy and numbers.

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::jobs::Jobs;
 use crate::plan::{Plan, When};
 use crate::schedule::SchedulePlan;
-use crate::store::{Erased, TenantPolicy, TenantRecord};
+use crate::store::{Erased, TenantChange, TenantRecord};
 
 /// One of the parties that jobs are worked for, with the same words, its own limits and its fair share. A name nobody used before is
 /// a tenant without limits; there is nothing to declare.
@@ -149,7 +149,7 @@ impl Tenant {
     /// }
     /// ```
     pub async fn set_limits(&self, limits: Limits) -> Result<(), StoreError> {
-        self.change(|policy| policy.limits = limits).await
+        self.change(TenantChange { limits: Some(limits), ..TenantChange::default() }).await
     }
 
     /// Starts nothing of it until it is resumed. What runs goes on.
@@ -165,7 +165,7 @@ impl Tenant {
     /// }
     /// ```
     pub async fn pause(&self) -> Result<(), StoreError> {
-        self.change(|policy| policy.paused = true).await
+        self.change(TenantChange { paused: Some(true), ..TenantChange::default() }).await
     }
 
     /// Starts its jobs again.
@@ -181,7 +181,7 @@ impl Tenant {
     /// }
     /// ```
     pub async fn resume(&self) -> Result<(), StoreError> {
-        self.change(|policy| policy.paused = false).await
+        self.change(TenantChange { paused: Some(false), ..TenantChange::default() }).await
     }
 
     /// Takes no new jobs of it, until [`reopen`](Self::reopen).
@@ -197,7 +197,7 @@ impl Tenant {
     /// }
     /// ```
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.change(|policy| policy.closed = true).await
+        self.change(TenantChange { closed: Some(true), ..TenantChange::default() }).await
     }
 
     /// Takes new jobs of it again.
@@ -213,7 +213,7 @@ impl Tenant {
     /// }
     /// ```
     pub async fn reopen(&self) -> Result<(), StoreError> {
-        self.change(|policy| policy.closed = false).await
+        self.change(TenantChange { closed: Some(false), ..TenantChange::default() }).await
     }
 
     /// Cancels everything of it; answers how many jobs that was.
@@ -249,9 +249,7 @@ impl Tenant {
         self.jobs.store().erase(self.name.clone()).await
     }
 
-    async fn change(&self, change: impl FnOnce(&mut TenantPolicy)) -> Result<(), StoreError> {
-        let mut policy = self.record().await?.policy;
-        change(&mut policy);
-        self.jobs.store().set_tenant(self.name.clone(), policy).await
+    async fn change(&self, change: TenantChange) -> Result<(), StoreError> {
+        self.jobs.store().set_tenant(self.name.clone(), change).await
     }
 }

@@ -279,7 +279,7 @@ impl Bed {
 
     /// Sets a tenant's policy.
     pub fn set_policy(&self, tenant: &str, policy: TenantPolicy) {
-        self.ask(|store| store.set_tenant(tenant.to_owned(), policy));
+        self.ask(|store| store.set_tenant(tenant.to_owned(), policy.into()));
     }
 
     /// All jobs that match, page by page.

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use punctual_durable::{
     Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
     Fired, JobId, NewJob, NodeId, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention,
-    Schedule, Signals, Store, StoreError, TenantPolicy, TenantRecord, Tended, Timestamp, Totals,
+    Schedule, Signals, Store, StoreError, TenantChange, TenantRecord, Tended, Timestamp, Totals,
 };
 
 /// A store with faults. Clones share them.
@@ -130,7 +130,7 @@ pass_on! {
     redrive(id: JobId) -> Redriven;
     prune(retention: Retention, max: usize) -> usize;
     purge(ids: Vec<JobId>) -> usize;
-    set_tenant(tenant: String, policy: TenantPolicy) -> ();
+    set_tenant(tenant: String, change: TenantChange) -> ();
     tenant(tenant: String) -> TenantRecord;
     tenants(after: Option<String>, max: usize) -> Vec<TenantRecord>;
     cancel_tenant(tenant: String) -> usize;

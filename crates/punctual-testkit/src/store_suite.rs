@@ -126,6 +126,7 @@ macro_rules! store_suite_tests {
                 numbers_are_kept_by_tenant
                 tenants_with_a_policy_or_jobs_are_listed
                 cancelling_a_tenant_cancels_all_of_it
+                a_change_of_one_thing_leaves_the_others
                 an_erased_tenant_is_forgotten
                 erasing_twice_is_harmless
             }

@@ -7,7 +7,7 @@ use punctual::decide::{Load, Spent, Tag};
 
 use super::world::World;
 use crate::state::Outcome;
-use crate::store::{CancelCause, Cancelled, Erased, TenantPolicy, TenantRecord, Totals};
+use crate::store::{CancelCause, Cancelled, Erased, TenantChange, TenantPolicy, TenantRecord, Totals};
 use crate::time::Timestamp;
 
 #[derive(Default)]
@@ -75,8 +75,8 @@ impl World {
         Some(spent.allowed_at(&rate, nanos(now))).filter(|&until| until > nanos(now))
     }
 
-    pub(super) fn set_tenant(&mut self, tenant: &str, policy: TenantPolicy) {
-        self.tenant_mut(tenant).policy = Some(policy);
+    pub(super) fn set_tenant(&mut self, tenant: &str, change: TenantChange) {
+        change.apply(self.tenant_mut(tenant).policy.get_or_insert_default());
         self.news.work = true;
     }
 

@@ -9,6 +9,7 @@ use punctual::{Limits, Rate, Stage, VirtualClock};
 use super::*;
 use crate::retry::Backoff;
 use crate::state::{Outcome, State};
+use crate::store::TenantPolicy;
 use crate::store::{Gate, Moment, OnConflict, Unique, Verdict};
 
 const NODE: NodeId = NodeId::from_u64(1);
@@ -78,7 +79,7 @@ fn get(store: &MemoryStore, id: u128) -> Record {
 fn a_stopping_job_keeps_its_permit() {
     let (_, store) = store();
     let policy = TenantPolicy { limits: Limits::new().running_max(1), ..TenantPolicy::default() };
-    answer(store.set_tenant("acme".into(), policy));
+    answer(store.set_tenant("acme".into(), policy.into()));
     enqueue(&store, job(1)).unwrap();
     enqueue(&store, job(2)).unwrap();
     let running = claim(&store, 9).jobs.remove(0);
@@ -107,7 +108,7 @@ fn what_time_brought_is_dated_by_when_it_happened() {
 fn a_full_tenant_still_replaces() {
     let (_, store) = store();
     let policy = TenantPolicy { limits: Limits::new().backlog_max(1), ..TenantPolicy::default() };
-    answer(store.set_tenant("acme".into(), policy));
+    answer(store.set_tenant("acme".into(), policy.into()));
     let unique = Some(Unique { key: "u".into(), on_conflict: OnConflict::Replace, period: None });
     enqueue(&store, NewJob { unique: unique.clone(), ..job(1) }).unwrap();
     assert_eq!(enqueue(&store, NewJob { unique, ..job(2) }), Ok(Admitted::Replaced(JobId::from_u128(1))));
@@ -148,7 +149,7 @@ fn a_last_chance_is_given_to_one_job_at_a_time() {
 fn a_rate_says_when_to_come_back() {
     let (clock, store) = store();
     let policy = TenantPolicy { limits: Limits::new().rate(Rate::per_second(2)), ..TenantPolicy::default() };
-    answer(store.set_tenant("acme".into(), policy));
+    answer(store.set_tenant("acme".into(), policy.into()));
     enqueue(&store, job(1)).unwrap();
     enqueue(&store, job(2)).unwrap();
     let claimed = claim(&store, 9);

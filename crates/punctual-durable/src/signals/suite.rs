@@ -170,7 +170,7 @@ fn room_for_work_is_told(room: &Room) {
     let running = room.running(job(1));
     room.finish(&running, Verdict::Succeeded("1".into()));
     room.assert_work("the end of a run");
-    room.ask(|store| store.set_tenant("acme".into(), TenantPolicy::default()));
+    room.ask(|store| store.set_tenant("acme".into(), TenantPolicy::default().into()));
     room.assert_work("a new policy");
     let running = room.running(job(2));
     room.finish(&running, Verdict::Release);

@@ -9,7 +9,7 @@ use super::rows::{Id, Length, OutcomeSql};
 use crate::id::JobId;
 use crate::state::{Outcome, Step};
 use crate::store::{
-    CancelCause, Cancelled, Edit, Edited, Erased, Page, Query, Record, Redriven, Retention, TenantPolicy, TenantRecord,
+    CancelCause, Cancelled, Edit, Edited, Erased, Page, Query, Record, Redriven, Retention, TenantChange, TenantRecord,
 };
 use crate::time::Timestamp;
 
@@ -164,10 +164,10 @@ impl Books {
         Ok(gone)
     }
 
-    pub(super) fn set_tenant(&mut self, name: &str, policy: TenantPolicy) {
+    pub(super) fn set_tenant(&mut self, name: &str, change: TenantChange) {
         let key = self.index.tenant_key(name);
         self.index.change_tenant(key, |tenant| {
-            tenant.policy = policy;
+            change.apply(&mut tenant.policy);
             tenant.has_policy = true;
         });
         self.work();

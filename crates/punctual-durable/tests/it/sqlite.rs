@@ -126,7 +126,7 @@ fn what_was_answered_is_there_after_a_reopening() {
     enqueue(&store, vec![NewJob { due: Moment::After(Duration::from_secs(60)), ..job(5) }]);
     let limits = Limits::new().running_max(7).backlog_max(70).scheduled_max(700).weight(3);
     let limits = limits.rate(Rate::per_second(3).burst(5));
-    wait(store.set_tenant("acme".into(), TenantPolicy { limits, paused: false, closed: true }));
+    wait(store.set_tenant("acme".into(), TenantPolicy { limits, paused: false, closed: true }.into()));
     let schedule = Schedule {
         name: "nightly".into(),
         rule: Rule::Every { period: Duration::MAX, anchor: Timestamp::from_micros(-5) },
@@ -375,7 +375,7 @@ fn a_restart_gives_no_rate_back() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());
     let store = SqliteStore::open(folder.file(), &clock).unwrap();
     let limits = Limits::new().rate(Rate::per_minute(1));
-    wait(store.set_tenant("acme".into(), TenantPolicy { limits, ..TenantPolicy::default() }));
+    wait(store.set_tenant("acme".into(), TenantPolicy { limits, ..TenantPolicy::default() }.into()));
     enqueue(&store, vec![job(1), job(2)]);
     wait(store.join(node(1)));
     assert_eq!(claim(&store, 1, 10).len(), 1);

@@ -2,7 +2,8 @@
 
 use punctual::{Limits, Rate, Stage};
 use punctual_durable::{
-    Erased, Moment, NewJob, OnConflict, Outcome, Query, State, TenantPolicy, TenantRecord, Totals, Verdict,
+    Erased, Moment, NewJob, OnConflict, Outcome, Query, State, TenantChange, TenantPolicy, TenantRecord, Totals,
+    Verdict,
 };
 
 use crate::{Bed, SECOND, job, unique};
@@ -20,6 +21,21 @@ pub fn a_policy_is_kept(bed: &Bed) {
     let stranger = bed.ask(|store| store.tenant("stranger".into()));
     assert_eq!(stranger, TenantRecord { name: "stranger".into(), ..TenantRecord::default() });
     assert_eq!(bed.ask(|store| store.tenants(None, 9)).len(), 1, "asking makes no tenant");
+}
+
+/// C34: what a change leaves open stays.
+pub fn a_change_of_one_thing_leaves_the_others(bed: &Bed) {
+    let limits = Limits::new().running_max(3);
+    let changes = [
+        TenantChange { limits: Some(limits), ..TenantChange::default() },
+        TenantChange { paused: Some(true), ..TenantChange::default() },
+        TenantChange { closed: Some(true), ..TenantChange::default() },
+    ];
+    for change in changes {
+        bed.ask(|store| store.set_tenant("acme".into(), change));
+    }
+    let policy = bed.ask(|store| store.tenant("acme".into())).policy;
+    assert_eq!(policy, TenantPolicy { limits, paused: true, closed: true });
 }
 
 /// C58: counted by tenant, and together.
