@@ -119,6 +119,20 @@ impl Ctx {
         self.record.job.missed
     }
 
+    /// The trace it belongs to, as a W3C `traceparent`, if whoever enqueued it gave one.
+    ///
+    /// # Example
+    /// ```
+    /// # use punctual_durable::Ctx;
+    /// fn header(ctx: &Ctx) -> Option<(&str, &str)> {
+    ///     ctx.trace().map(|trace| ("traceparent", trace))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn trace(&self) -> Option<&str> {
+        self.record.job.trace.as_deref()
+    }
+
     /// All that the store knew about the job when this run began.
     ///
     /// # Example

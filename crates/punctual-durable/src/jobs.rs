@@ -67,11 +67,15 @@ struct Inner {
     interests: Arc<Interests>,
     payload_max: usize,
     retention: Retention,
+    tracer: Option<Tracer>,
     /// Runs what is ours: the node's loop, alarms. Never a handler, so it is never busy for long.
     engine: Scheduler,
     /// Whether a node works for these jobs at this moment.
     started: Mutex<bool>,
 }
+
+/// Says which trace the caller is in.
+type Tracer = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Jobs {
     /// Opens the store that a URL names: `memory:` or `sqlite:FILE`.
@@ -574,6 +578,10 @@ impl Jobs {
         self.0.ids.job(self.0.store.now())
     }
 
+    pub(crate) fn current_trace(&self) -> Option<String> {
+        self.0.tracer.as_ref().and_then(|tracer| tracer())
+    }
+
     pub(crate) fn interest(&self, job: JobId) -> Interest {
         Interest::new(&self.0.interests, job)
     }
@@ -647,18 +655,34 @@ impl fmt::Debug for Jobs {
 /// # Ok::<(), punctual_durable::OpenError>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "nothing is opened until `open` or `over`"]
 pub struct JobsBuilder {
     clock: Clock,
     payload_max: usize,
     retention: Retention,
     seed: Option<u64>,
+    tracer: Option<Tracer>,
+}
+
+impl fmt::Debug for JobsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobsBuilder")
+            .field("clock", &self.clock)
+            .field("payload_max", &self.payload_max)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for JobsBuilder {
     fn default() -> Self {
-        Self { clock: Clock::system(), payload_max: 64 * 1024, retention: Retention::default(), seed: None }
+        Self {
+            clock: Clock::system(),
+            payload_max: 64 * 1024,
+            retention: Retention::default(),
+            seed: None,
+            tracer: None,
+        }
     }
 }
 
@@ -699,6 +723,20 @@ impl JobsBuilder {
     /// ```
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
+        self
+    }
+
+    /// Where a job's trace comes from, if its plan names none: a function that gives the caller's W3C `traceparent`, for instance from
+    /// OpenTelemetry's current context.
+    ///
+    /// # Example
+    /// ```
+    /// let builder = punctual_durable::Jobs::builder()
+    ///     .trace_with(|| Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()));
+    /// # drop(builder);
+    /// ```
+    pub fn trace_with(mut self, tracer: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        self.tracer = Some(Arc::new(tracer));
         self
     }
 
@@ -769,6 +807,7 @@ impl JobsBuilder {
             handlers: Handlers::default(),
             payload_max: self.payload_max,
             retention: self.retention,
+            tracer: self.tracer,
             engine,
             started: Mutex::new(false),
         }));

@@ -346,6 +346,11 @@ impl Plan {
         // Held until the handles are made: see `interest`.
         let _joining = self.own.while_wanted.then(|| self.jobs.joining());
         let ids: Vec<JobId> = wanted.iter().map(|job| job.id).collect();
+        for job in &wanted {
+            tracing::debug!(
+                target: "punctual", id = %job.id, kind = job.kind, tenant = job.tenant, traceparent = job.trace, "enqueue"
+            );
+        }
         let stored = if wanted.is_empty() { Ok(Vec::new()) } else { self.jobs.store().enqueue(wanted).await };
         let mut stored = match stored {
             Ok(answers) => answers.into_iter().map(|answer| answer.map_err(Problem::Refused)).collect::<Vec<_>>(),
@@ -389,6 +394,7 @@ impl Plan {
         let mut new = self.own.job(id, J::KIND, &J::TERMS, self.tenant.clone(), payload);
         new.due = self.when.0;
         new.wanted_by = self.own.while_wanted.then(|| self.jobs.node_id());
+        new.trace = new.trace.or_else(|| self.jobs.current_trace());
         Ok(new)
     }
 }

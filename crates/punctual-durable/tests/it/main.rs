@@ -14,4 +14,5 @@ mod schedule;
 mod shutdown;
 mod sqlite;
 mod tenants;
+mod trace;
 mod wanted;
