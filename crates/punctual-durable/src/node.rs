@@ -87,7 +87,7 @@ impl NodeBuilder {
         let hands = enter_runtime(Scheduler::builder().workers(self.workers).clock(jobs.clock()));
         let hands = hands.build().map_err(|error| StoreError::permanent(error.to_string()))?;
         let shared = Arc::new(Shared::default());
-        let worker = Worker::new(jobs.clone(), hands, shared.clone(), self.workers, self.concurrency);
+        let mut worker = Worker::new(jobs.clone(), hands, shared.clone(), self.workers, self.concurrency);
         worker.introduce().await?;
         let loop_of_work = jobs.engine().now().name("node").spawn(move |_| worker.work());
         loop_of_work.map_err(|rejected| StoreError::permanent(rejected.to_string()))?.detach();

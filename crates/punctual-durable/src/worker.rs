@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     is_tending: bool,
     /// The answer to a claim was not heard.
     is_unsure: bool,
+    /// The store has yet to hear what this node handles.
+    has_news: bool,
     tend_at: Option<Timestamp>,
     claim_at: Option<Timestamp>,
     prune_at: Timestamp,
@@ -92,6 +94,7 @@ impl Worker {
             is_hungry: true,
             is_tending: true,
             is_unsure: false,
+            has_news: false,
             tend_at: None,
             claim_at: None,
             rest: None,
@@ -102,16 +105,17 @@ impl Worker {
     }
 
     /// Tells the store what this node handles, if that is news.
-    pub(crate) async fn introduce(&self) -> Result<(), StoreError> {
+    pub(crate) async fn introduce(&mut self) -> Result<(), StoreError> {
         let kinds = self.jobs.handlers().kinds();
         let paused = self.shared.lock().paused.iter().cloned().collect();
-        let is_news = self.jobs.heart().describe(|beat| {
+        self.has_news |= self.jobs.heart().describe(|beat| {
             beat.kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
             beat.paused = paused;
             beat.workers = self.workers;
         });
-        if is_news {
+        if self.has_news {
             self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
+            self.has_news = false;
         }
         Ok(())
     }
