@@ -1,4 +1,4 @@
-//! What every store must pass: the conformance suite, random histories against the model, and a simulated cluster.
+//! What every store must pass: the conformance suite, random histories against the model, a simulated cluster, and crashes.
 //!
 //! A store's own test file opens it in a [`Bed`] and asks for the tests:
 //! ```
@@ -15,6 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests panic when they fail")]
 
 mod bed;
+pub mod crash;
 pub mod faults;
 pub mod histories;
 pub mod sim;
