@@ -186,6 +186,10 @@ impl Core {
             tenant.gauges.enter(&record);
         }
         let key = self.jobs.insert(0, record);
+        // Before anything else: a permit may be granted below, and then its key is told to whoever listens.
+        if let Some(record) = self.jobs.get(key) {
+            record.work.head().admitted_as(key);
+        }
         self.tenants.adopt(&mut self.jobs, tenant, key);
         self.watch_wall(clock);
         // What is due now stands behind everything that is due already, also if that has not been noticed yet.

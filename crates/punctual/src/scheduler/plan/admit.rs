@@ -95,7 +95,5 @@ fn try_admit(
     record.future = future;
     record.away = future && shared.hooks.futures_on.is_some();
     record.permit = terms.permit;
-    let key = core.admit(record, &shared.clock, after);
-    work.head().admitted_as(key);
-    Ok(key)
+    Ok(core.admit(record, &shared.clock, after))
 }
