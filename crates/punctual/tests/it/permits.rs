@@ -274,7 +274,7 @@ fn a_permit_granted_at_once_is_told_with_its_id() {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
     let scheduler = Scheduler::builder()
-        .clock(&VirtualClock::new())
+        .clock(VirtualClock::new())
         .on_event(move |event| {
             if let punctual::Event::Started { id, .. } = event {
                 tell.lock().unwrap().send(*id).unwrap();
