@@ -51,6 +51,8 @@ impl Place {
         let errors = fs::File::options().create(true).append(true).open(self.path().join("stderr.log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_crash_child"));
         command.arg(self.path()).args([role, &seed.to_string()]).args(fault.map(|fault| fault.to_string()));
+        // Where the system may leave the memory of a process that aborted, to go with the folder.
+        command.current_dir(self.path());
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let said = listen(&mut child);
         let mut lines = Vec::new();
