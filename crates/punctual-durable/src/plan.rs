@@ -403,14 +403,11 @@ impl Own {
     /// The job, with what its kind says where this says nothing; due at once.
     pub(crate) fn job(&self, id: JobId, kind: &str, terms: &Terms, tenant: String, payload: String) -> NewJob {
         NewJob {
-            id,
-            kind: kind.to_owned(),
             tenant,
             payload,
             tags: self.tags.clone(),
             priority: self.priority.unwrap_or(terms.priority),
             cost: self.cost.unwrap_or(terms.cost),
-            due: Moment::NOW,
             start_within: self.start_within.or(terms.start_within),
             run_timeout: self.run_timeout.or(terms.run_timeout),
             deadline: self.deadline.map(|when| when.0).or(terms.deadline.map(Moment::After)),
@@ -418,10 +415,8 @@ impl Own {
             max_crashes: self.max_crashes.unwrap_or(terms.max_crashes),
             backoff: self.backoff.unwrap_or(terms.backoff),
             unique: self.unique.clone(),
-            wanted_by: None,
-            schedule: None,
-            missed: 0,
             trace: self.trace.clone(),
+            ..NewJob::new(id, kind)
         }
     }
 }

@@ -23,6 +23,7 @@ use punctual::{Limits, Missed, Reason, Stage};
 
 use crate::error::StoreError;
 use crate::id::{JobId, NodeId};
+use crate::job::Terms;
 use crate::retry::Backoff;
 use crate::signals::Signals;
 use crate::state::{Outcome, State};
@@ -228,6 +229,43 @@ pub struct NewJob {
     pub missed: u64,
     /// The trace it belongs to (a W3C `traceparent`).
     pub trace: Option<String>,
+}
+
+impl NewJob {
+    /// A job due at once, of the tenant without a name, with an empty object for a payload and the terms that a kind has which says
+    /// nothing ([`Terms::new`]).
+    ///
+    /// # Example
+    /// ```
+    /// use punctual_durable::{JobId, NewJob};
+    /// let job = NewJob { tenant: "acme".into(), ..NewJob::new(JobId::from_u128(7), "remind") };
+    /// assert_eq!((job.kind.as_str(), job.payload.as_str(), job.max_attempts), ("remind", "{}", 10));
+    /// ```
+    #[must_use]
+    pub fn new(id: JobId, kind: impl Into<String>) -> Self {
+        let terms = Terms::new();
+        Self {
+            id,
+            kind: kind.into(),
+            tenant: String::new(),
+            payload: "{}".to_owned(),
+            tags: Vec::new(),
+            priority: terms.priority,
+            cost: terms.cost,
+            due: Moment::NOW,
+            start_within: None,
+            run_timeout: None,
+            deadline: None,
+            max_attempts: terms.max_attempts,
+            max_crashes: terms.max_crashes,
+            backoff: terms.backoff,
+            unique: None,
+            wanted_by: None,
+            schedule: None,
+            missed: 0,
+            trace: None,
+        }
+    }
 }
 
 /// A key that at most one live job of a tenant has.

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use punctual::{Limits, Stage, VirtualClock};
 use punctual_durable::{
-    Admitted, Backoff, Beat, CancelCause, Cancelled, Claim, Claimed, Explanation, Finish, Finished, Gate, JobId,
-    Moment, NewJob, NodeId, OnConflict, Outcome, Query, Record, Refused, Reply, Store, TenantPolicy, Timestamp, Totals,
-    Unique, Verdict,
+    Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Explanation, Finish, Finished, Gate, JobId, NewJob, NodeId,
+    OnConflict, Outcome, Query, Record, Refused, Reply, Store, TenantPolicy, Timestamp, Totals, Unique, Verdict,
 };
 
 /// The node that the short words speak for. It has joined.
@@ -44,27 +43,7 @@ impl std::fmt::Debug for Bed {
 /// A job of kind `k`, for tenant `acme`, due now; the rest is plain.
 #[must_use]
 pub fn job(id: u128) -> NewJob {
-    NewJob {
-        id: JobId::from_u128(id),
-        kind: "k".into(),
-        tenant: "acme".into(),
-        payload: "{}".into(),
-        tags: Vec::new(),
-        priority: 0,
-        cost: 1,
-        due: Moment::NOW,
-        start_within: None,
-        run_timeout: None,
-        deadline: None,
-        max_attempts: 3,
-        max_crashes: 3,
-        backoff: Backoff::default(),
-        unique: None,
-        wanted_by: None,
-        schedule: None,
-        missed: 0,
-        trace: None,
-    }
+    NewJob { tenant: "acme".into(), max_attempts: 3, ..NewJob::new(JobId::from_u128(id), "k") }
 }
 
 /// A unique key.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use punctual::{Limits, Rate, Stage, VirtualClock};
 
 use super::*;
-use crate::retry::Backoff;
 use crate::state::{Outcome, State};
 use crate::store::TenantPolicy;
 use crate::store::{Gate, Moment, OnConflict, Unique, Verdict};
@@ -24,27 +23,7 @@ fn answer<T>(mut reply: Reply<T>) -> T {
 }
 
 fn job(id: u128) -> NewJob {
-    NewJob {
-        id: JobId::from_u128(id),
-        kind: "k".into(),
-        tenant: "acme".into(),
-        payload: "{}".into(),
-        tags: Vec::new(),
-        priority: 0,
-        cost: 1,
-        due: Moment::NOW,
-        start_within: None,
-        run_timeout: None,
-        deadline: None,
-        max_attempts: 3,
-        max_crashes: 3,
-        backoff: Backoff::default(),
-        unique: None,
-        wanted_by: None,
-        schedule: None,
-        missed: 0,
-        trace: None,
-    }
+    NewJob { tenant: "acme".into(), max_attempts: 3, ..NewJob::new(JobId::from_u128(id), "k") }
 }
 
 fn beat(node: NodeId) -> Beat {

@@ -11,7 +11,6 @@ use punctual::VirtualClock;
 
 use super::{EndOf, Heard, Listener};
 use crate::id::{JobId, NodeId};
-use crate::retry::Backoff;
 use crate::store::{
     Beat, CancelCause, Claim, Edit, Finish, Fire, Moment, NewJob, Record, Reply, Rule, Schedule, Store, TenantPolicy,
     Verdict,
@@ -113,27 +112,7 @@ fn beat(node: NodeId) -> Beat {
 }
 
 fn job(id: u128) -> NewJob {
-    NewJob {
-        id: JobId::from_u128(id),
-        kind: "k".into(),
-        tenant: "acme".into(),
-        payload: "{}".into(),
-        tags: Vec::new(),
-        priority: 0,
-        cost: 1,
-        due: Moment::NOW,
-        start_within: None,
-        run_timeout: None,
-        deadline: None,
-        max_attempts: 3,
-        max_crashes: 3,
-        backoff: Backoff::default(),
-        unique: None,
-        wanted_by: None,
-        schedule: None,
-        missed: 0,
-        trace: None,
-    }
+    NewJob { tenant: "acme".into(), max_attempts: 3, ..NewJob::new(JobId::from_u128(id), "k") }
 }
 
 /// C42

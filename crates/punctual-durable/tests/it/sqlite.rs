@@ -37,27 +37,7 @@ fn id(number: u128) -> JobId {
 }
 
 fn job(number: u128) -> NewJob {
-    NewJob {
-        id: id(number),
-        kind: "mail".into(),
-        tenant: "acme".into(),
-        payload: "{}".into(),
-        tags: Vec::new(),
-        priority: 0,
-        cost: 1,
-        due: Moment::NOW,
-        start_within: None,
-        run_timeout: None,
-        deadline: None,
-        max_attempts: 3,
-        max_crashes: 3,
-        backoff: Backoff::default(),
-        unique: None,
-        wanted_by: None,
-        schedule: None,
-        missed: 0,
-        trace: None,
-    }
+    NewJob { tenant: "acme".into(), max_attempts: 3, ..NewJob::new(id(number), "mail") }
 }
 
 fn node(number: u64) -> Beat {
