@@ -1,5 +1,5 @@
 //! What others promise of their timer pools, held against ours: the behaviours that OpenJDK's tests assert of Java's
-//! `ScheduledThreadPoolExecutor`. Written anew in our terms; `docs/foreign-suites.md` lists which is which, which of them
+//! `ScheduledThreadPoolExecutor`, of any pool, and of the futures they give out. Written anew in our terms; `docs/foreign-suites.md` lists which is which, which of them
 //! other modules prove already, and what has no counterpart.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
@@ -11,11 +11,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use punctual::{
-    Cancel, Cause, Cron, Ctx, Event, JobError, JobHandle, Outcome, Reason, Scheduler, SeriesPlan, Stage, VirtualClock,
+    Cancel, Cause, Cron, Ctx, Event, JobError, JobHandle, Limits, Outcome, Reason, Scheduler, SeriesPlan, Stage,
+    VirtualClock,
 };
 
-use crate::jobs::{Gate, Log, SOON, block_a_worker, on_virtual_clock, panic_with, secs};
-use crate::queue::{block_on, ms, ns};
+use crate::jobs::{Gate, Log, SOON, block_a_worker, on_virtual_clock, panic_with, secs, until};
+#[cfg(target_os = "linux")]
+use crate::jobs::{in_own_process_of, in_time};
+use crate::queue::{background, block_on, ms, ns, shown};
 
 /// Notes how much time has passed since now whenever it is called.
 fn stopwatch(clock: &VirtualClock, log: &Log<Duration>) -> impl FnMut(Ctx) + Send + use<> {
@@ -389,4 +392,207 @@ fn a_listener_hears_of_every_run_before_and_after_it_also_of_one_that_panics() {
     scheduler.after(ms(2)).name("b").run(|_| panic_with("oh")).unwrap().detach();
     clock.advance(ms(2)).unwrap();
     assert_eq!(heard.all(), ["a starts", "runs", "succeeded", "b starts", "panic: oh", "panicked"]);
+}
+
+/// Counts the runs of what it wraps.
+fn counted<T, F>(count: &Arc<AtomicUsize>, mut work: F) -> impl FnMut(Ctx) -> T + Send + use<T, F>
+where
+    F: FnMut(Ctx) -> T + Send,
+{
+    let count = Arc::clone(count);
+    move |ctx| {
+        count.fetch_add(1, Ordering::SeqCst);
+        work(ctx)
+    }
+}
+
+/// What Java has `decorateTask` for.
+#[test]
+fn a_closure_around_a_closure_sees_every_run_and_none_that_was_withdrawn() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let (runs, withdrawn) = (Arc::default(), Arc::default());
+    let mut job = scheduler.after(secs(1)).run(counted(&runs, |_| "result")).unwrap();
+    let series = scheduler.every(secs(1)).run(counted(&runs, |_| ())).unwrap();
+    let later = scheduler.after(secs(9)).run(counted(&withdrawn, |_| ())).unwrap();
+    let later_series = scheduler.every(secs(9)).run(counted(&withdrawn, |_| ())).unwrap();
+    clock.advance(secs(3)).unwrap();
+    assert_eq!((job.wait(), series.runs(), runs.load(Ordering::SeqCst)), (Ok("result"), 3, 4));
+    assert_eq!(scheduler.shutdown(Duration::MAX).never_started, 3);
+    clock.advance(secs(20)).unwrap();
+    assert_eq!((runs.load(Ordering::SeqCst), withdrawn.load(Ordering::SeqCst)), (4, 0));
+    drop((later, later_series));
+}
+
+/// C19: one wave of jobs holds every worker, a second wave of the same kinds is due behind it, a third is not due yet.
+#[test]
+fn of_three_waves_two_drain_at_a_shutdown_and_no_series_goes_on() {
+    let (clock, scheduler) = on_virtual_clock(4);
+    let (gate, mut jobs, mut series) = (Gate::on(&clock), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let pass = || {
+            let gate = gate.clone();
+            move |_: Ctx| gate.pass()
+        };
+        let steady = scheduler.every(ms(1)).run(pass()).unwrap();
+        let spaced = scheduler.every(ms(1)).fixed_delay().run(pass()).unwrap();
+        jobs.extend([scheduler.after(ms(1)).run(pass()).unwrap(), scheduler.after(ms(1)).run(pass()).unwrap()]);
+        series.extend([steady, spaced]);
+        if jobs.len() < 6 {
+            clock.advance(ms(1)).unwrap();
+        }
+    }
+    let now = scheduler.snapshot();
+    assert_eq!((now.running, now.ready, now.scheduled), (4, 4, 4));
+    let report = scheduler.shutdown_async(Duration::MAX);
+    let withdrawn = Err(JobError::Cancelled { cause: Cause::Shutdown, stage: Stage::Scheduled });
+    assert_eq!(jobs.split_off(4).iter_mut().map(JobHandle::wait).collect::<Vec<_>>(), [withdrawn.clone(), withdrawn]);
+    assert!(jobs.iter_mut().all(|job| job.wait_timeout(Duration::ZERO).is_none()), "those that are due go on");
+    gate.open();
+    let report = block_on(report);
+    assert_eq!((report.done, report.never_started, report.cancelled, report.still_running), (8, 4, 0, 0));
+    assert!(jobs.iter_mut().all(|job| job.wait() == Ok(())));
+    assert_eq!(series.iter().map(|series| series.runs()).collect::<Vec<_>>(), [1, 1, 1, 1, 0, 0]);
+    assert!(series.iter().all(|series| series.next_due().is_none() && series.cancel() == Cancel::TooLate));
+}
+
+/// C23, C25: a refusal is no trace of a job, neither while the tenant is full nor when its scheduler is closed.
+#[test]
+fn a_full_tenant_refuses_every_kind_of_submit_and_is_as_it_was() {
+    let (clock, scheduler) = on_virtual_clock(2);
+    let acme = scheduler.tenant("acme", Limits::new().running_max(1).backlog_max(1).scheduled_max(1)).unwrap();
+    let gate = Gate::on(&clock);
+    let inside = gate.clone();
+    let mut runs = acme.now().run(move |_| inside.pass()).unwrap();
+    let mut waits = acme.now().run(|_| ()).unwrap();
+    let mut later = acme.after(secs(1)).run(|_| ()).unwrap();
+    clock.settle().unwrap();
+    let refusals = || {
+        let minutely = Cron::parse("* * * * *").unwrap();
+        [
+            acme.now().run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.at(clock.now()).run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.now().spawn(|_| async {}).map(drop).map_err(|no| no.reason().clone()),
+            acme.now().acquire().map(drop).map_err(|no| no.reason().clone()),
+            acme.every(secs(1)).first(Duration::ZERO).run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.after(secs(1)).run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.every(secs(1)).run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.every(secs(1)).fixed_delay().run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+            acme.cron(minutely).run(|_| ()).map(drop).map_err(|no| no.reason().clone()),
+        ]
+    };
+    let (due, not_due) =
+        refusals().into_iter().partition::<Vec<_>, _>(|refusal| matches!(refusal, Err(Reason::BacklogFull { .. })));
+    assert_eq!((due.len(), not_due.len()), (5, 4));
+    assert!(not_due.iter().all(|refusal| matches!(refusal, Err(Reason::ScheduledFull { .. }))), "{not_due:?}");
+    let now = acme.snapshot();
+    assert_eq!((now.running, now.ready, now.scheduled, now.finished.total(), now.rejected), (1, 1, 1, 0, 9));
+    gate.open();
+    clock.advance(secs(1)).unwrap();
+    assert_eq!((runs.wait(), waits.wait(), later.wait()), (Ok(()), Ok(()), Ok(())));
+    assert_eq!(acme.now().run(|_| "room again").unwrap().wait(), Ok("room again"));
+    scheduler.shutdown(Duration::ZERO);
+    assert!(refusals().iter().all(|refusal| refusal == &Err(Reason::Closed)));
+    assert_eq!(acme.snapshot().rejected, 18);
+}
+
+/// C25, C27: what Java has handlers for is the caller's next line.
+#[test]
+fn a_caller_may_let_go_of_what_was_refused_or_make_room_for_it() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let acme = scheduler.tenant("acme", Limits::new().running_max(1).backlog_max(1)).unwrap();
+    let (gate, ran, alive) = (Gate::on(&clock), Log::new(), Arc::new(()));
+    let job = |name: &'static str| {
+        let (gate, ran, alive) = (gate.clone(), ran.clone(), Arc::clone(&alive));
+        move |_: Ctx| {
+            let _alive = alive;
+            ran.add(name);
+            gate.pass();
+        }
+    };
+    let _oldest = acme.now().run(job("runs")).unwrap();
+    clock.settle().unwrap();
+    let waits = acme.now().run(job("waits")).unwrap();
+    drop(acme.now().run(job("let go")).unwrap_err());
+    assert_eq!(Arc::strong_count(&alive), 3, "nothing is left of it");
+    let refused = acme.now().run(job("wins")).unwrap_err();
+    assert_eq!(waits.cancel(), Cancel::Prevented);
+    let _newest = acme.now().run(refused.into_job()).expect("the place is free at once");
+    assert_eq!((acme.snapshot().running, acme.snapshot().ready), (1, 1));
+    gate.open();
+    clock.settle().unwrap();
+    assert_eq!(ran.all(), ["runs", "wins"]);
+}
+
+/// C36: of the three stacks that the process has addresses for, the watch and one worker take two, and the test itself a
+/// part of the third.
+#[cfg(target_os = "linux")]
+#[test]
+fn one_worker_is_enough_if_no_other_can_be_started() {
+    const STACK: usize = 1 << 30;
+    const THREE_STACKS_IN_KIB: usize = 3 * STACK / 1024;
+    let name = "foreign_executor::one_worker_is_enough_if_no_other_can_be_started";
+    in_own_process_of(THREE_STACKS_IN_KIB, name, || {
+        let clock = VirtualClock::with_patience(SOON);
+        let scheduler = Scheduler::builder().workers(100).clock(&clock).stack_size(STACK).build().unwrap();
+        let (gate, mut blocker) = block_a_worker(&clock, &scheduler);
+        let jobs: Vec<_> = (0..100).map(|n| scheduler.now().run(move |_| n).unwrap()).collect();
+        let now = scheduler.snapshot();
+        assert_eq!((now.workers, now.running, now.ready), (1, 1, 100), "accepted, although they have to wait");
+        gate.open();
+        let results = in_time(move || jobs.into_iter().map(|mut job| job.wait().unwrap()).collect::<Vec<_>>());
+        assert_eq!((blocker.wait(), results), (Ok(()), (0..100).collect()));
+        assert_eq!(scheduler.snapshot().workers, 1);
+    });
+}
+
+/// C3, for handles
+#[test]
+fn whoever_waits_on_a_thread_gets_the_result_with_a_time_out_or_without() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let mut one = scheduler.after(secs(1)).run(|_| 1).unwrap();
+    let mut two = scheduler.after(secs(1)).run(|_| 2).unwrap();
+    let (first, second) = (background(move || one.wait()), background(move || two.wait_timeout(secs(7_200))));
+    until("both sleep, and the worker", || shown(&clock, "sleepers") >= 3);
+    assert_eq!(scheduler.snapshot().finished.total(), 0);
+    clock.advance(secs(1)).unwrap();
+    assert_eq!((first.outcome(), second.outcome()), (Ok(1), Some(Ok(2))));
+}
+
+/// C14: and a cancel, although the work itself goes on.
+#[test]
+fn whoever_waits_on_a_thread_hears_of_a_cancel_before_the_work_has_stopped() {
+    let (clock, scheduler) = on_virtual_clock(2);
+    let acme = scheduler.tenant("acme", Limits::new()).unwrap();
+    let gate = Gate::on(&clock);
+    let [mut one, mut two] = [(); 2].map(|()| {
+        let gate = gate.clone();
+        acme.now().run(move |_| gate.pass()).unwrap()
+    });
+    clock.settle().unwrap();
+    let (first, second) = (background(move || (one.wait(), one)), background(move || two.wait_timeout(secs(7_200))));
+    until("both sleep, and the workers", || shown(&clock, "sleepers") >= 4);
+    assert_eq!(acme.cancel_all(), 2);
+    let cancelled = || Err(JobError::Cancelled { cause: Cause::Tenant, stage: Stage::Running });
+    let (answer, one) = first.outcome();
+    assert_eq!((answer, second.outcome()), (cancelled(), Some(cancelled())));
+    assert_eq!((acme.snapshot().running, acme.snapshot().zombies), (2, 2));
+    gate.open();
+    one.stopped().wait();
+    clock.settle().unwrap();
+    let now = acme.snapshot();
+    assert_eq!((now.running, now.finished.cancelled, now.finished.succeeded), (0, 2, 0));
+}
+
+/// What Java's futures say of themselves.
+#[test]
+fn a_printed_handle_says_whether_its_job_is_settled() {
+    let (clock, scheduler) = on_virtual_clock(1);
+    let returns = scheduler.after(secs(1)).run(|_| ()).unwrap();
+    let panics = scheduler.after(secs(1)).run(|_| panic_with("no")).unwrap();
+    let cancelled = scheduler.after(secs(9)).run(|_| ()).unwrap();
+    let handles = [&returns, &panics, &cancelled];
+    assert!(handles.iter().all(|job| format!("{job:?}").contains("settled: false")));
+    clock.advance(secs(1)).unwrap();
+    cancelled.cancel();
+    assert!(handles.iter().all(|job| format!("{job:?}").contains("settled: true")));
 }

@@ -5,6 +5,7 @@
 
 use std::panic::resume_unwind;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -41,12 +42,23 @@ pub(crate) fn in_time<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
 
 /// Runs the test of this name in a process of its own, if its failure would end the whole process.
 pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
+    run_again(Command::new(std::env::current_exe().unwrap()), test, body);
+}
+
+/// The same, where the process may have so many KiB of addresses and no more.
+#[cfg(target_os = "linux")]
+pub(crate) fn in_own_process_of(kib: usize, test: &str, body: impl FnOnce()) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\"")]).arg(std::env::current_exe().unwrap());
+    run_again(shell, test, body);
+}
+
+fn run_again(mut command: Command, test: &str, body: impl FnOnce()) {
     const MARK: &str = "PUNCTUAL_OWN_PROCESS";
     if std::env::var(MARK).is_ok_and(|marked| marked == test) {
         return body();
     }
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = again.args(["--exact", test, "--nocapture"]).env(MARK, test).output().unwrap();
+    let output = command.args(["--exact", test, "--nocapture"]).env(MARK, test).output().unwrap();
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 

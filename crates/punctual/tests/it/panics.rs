@@ -256,7 +256,7 @@ fn a_panic_in_the_event_hook_is_ignored() {
     assert_eq!(still_works(&clock, &scheduler).total(), 4);
 }
 
-/// C16, C36: a worker that could not be set up is not a worker; another is started, or the job is given back.
+/// C16, C36: a worker whose set-up failed works all the same.
 #[test]
 fn a_panic_in_the_enter_hook_loses_no_job() {
     let clock = VirtualClock::with_patience(SOON);

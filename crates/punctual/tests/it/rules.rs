@@ -103,6 +103,37 @@ fn every_promise_is_proved_by_a_test_that_exists() {
     assert!(unknown.is_empty(), "tests name promises that are not written down: {unknown:?}");
 }
 
+/// A page that says which test is the counterpart of which is worth nothing if the names have gone.
+#[test]
+fn every_counterpart_of_a_foreign_test_exists() {
+    let text = fs::read_to_string(repository().join("docs/foreign-suites.md")).unwrap();
+    let tests = sources("crates/punctual/tests/it");
+    let mut found = 0;
+    for path in text.split('`').skip(1).step_by(2) {
+        let mut modules: Vec<_> = path.split("::").collect();
+        let name = modules.pop().unwrap();
+        let is_test = name.starts_with(char::is_lowercase) && modules.iter().all(|m| m.starts_with(char::is_lowercase));
+        if modules.is_empty() || !is_test {
+            continue;
+        }
+        // The page says so of these three.
+        let file = match modules[0] {
+            "jdk" | "tokio_util" => "foreign_delay_queue",
+            "executor" => "foreign_executor",
+            _ => modules[0],
+        };
+        let (function, own) = (format!("fn {name}("), Path::new("it").join(file));
+        let exists = tests.iter().any(|(path, source)| {
+            let path = path.with_extension("");
+            let below = path.parent().is_some_and(|folder| folder.ends_with(&own));
+            (path.ends_with(&own) || below) && source.contains(&function)
+        });
+        assert!(exists, "`{path}` does not exist");
+        found += 1;
+    }
+    assert!(found > 100, "only {found} names were recognized as tests");
+}
+
 /// The numbers in "C3, C20: ...".
 fn clauses(text: &str) -> BTreeSet<u32> {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric());
