@@ -1,5 +1,6 @@
 //! Stored series: when their ticks are, and what becomes of those that nobody was there for. The store fires each tick once.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use punctual::{Cron, Missed};
@@ -195,7 +196,7 @@ impl SchedulePlan {
             return Err(unusable(punctual::Reason::ZeroPeriod));
         }
         // A tick at this very instant is still to come.
-        let first = next_tick(&self.rule, Timestamp::from_micros(now.micros() - 1));
+        let first = Ticks::default().next(&self.rule, Timestamp::from_micros(now.micros() - 1));
         let first = first.ok_or_else(|| unusable(punctual::Reason::NoNextRun))?;
         let mut template = self.own.job(self.jobs.new_id(), J::KIND, &J::TERMS, self.tenant.clone(), payload);
         template.schedule = Some(self.name.clone());
@@ -213,30 +214,63 @@ impl SchedulePlan {
     }
 }
 
-/// The first tick after an instant.
-pub(crate) fn next_tick(rule: &Rule, after: Timestamp) -> Option<Timestamp> {
-    match rule {
-        Rule::Cron { expression, zone } => {
-            let cron = Cron::parse(expression).and_then(|cron| cron.in_zone(zone)).ok()?;
-            cron.next_after(after.to_wall()).map(Timestamp::not_before)
-        }
-        Rule::Every { period, anchor } => {
-            let period = i64::try_from(period.as_micros()).ok().filter(|&period| period > 0)?;
-            let ahead = anchor.micros().checked_sub(after.micros())?;
-            if ahead > 0 {
-                return Some(*anchor);
+/// When ticks are. Remembers the cron expressions it has read: reading one costs more than all the rest of a tick.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks(HashMap<Rule, Option<Cron>>);
+
+/// How many expressions are remembered.
+const REMEMBERED_MAX: usize = 1_000;
+
+impl Ticks {
+    /// The first tick after an instant.
+    fn next(&mut self, rule: &Rule, after: Timestamp) -> Option<Timestamp> {
+        match rule {
+            Rule::Cron { expression, zone } => {
+                if !self.0.contains_key(rule) {
+                    if self.0.len() >= REMEMBERED_MAX {
+                        self.0.clear();
+                    }
+                    let cron = Cron::parse(expression).and_then(|cron| cron.in_zone(zone)).ok();
+                    self.0.insert(rule.clone(), cron);
+                }
+                let cron = self.0.get(rule)?.as_ref()?;
+                cron.next_after(after.to_wall()).map(Timestamp::not_before)
             }
-            let passed = ahead.checked_neg()? / period + 1;
-            anchor.micros().checked_add(passed.checked_mul(period)?).map(Timestamp::from_micros)
+            Rule::Every { period, anchor } => {
+                let period = i64::try_from(period.as_micros()).ok().filter(|&period| period > 0)?;
+                let ahead = anchor.micros().checked_sub(after.micros())?;
+                if ahead > 0 {
+                    return Some(*anchor);
+                }
+                let passed = ahead.checked_neg()? / period + 1;
+                anchor.micros().checked_add(passed.checked_mul(period)?).map(Timestamp::from_micros)
+            }
         }
+    }
+
+    /// The last tick that has come, from one that has, and how many that is further on.
+    fn last(&mut self, rule: &Rule, tick: Timestamp, now: Timestamp) -> (Timestamp, u64) {
+        if let Rule::Every { period, .. } = rule {
+            let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
+            let later = (now.micros() - tick.micros()) / period;
+            return (Timestamp::from_micros(tick.micros() + later * period), u64::try_from(later).unwrap_or(0));
+        }
+        let (mut last, mut later) = (tick, 0);
+        while let Some(next) = self.next(rule, last).filter(|&next| next <= now) {
+            (last, later) = (next, later + 1);
+            if later == COUNTED_MAX {
+                return (now, later);
+            }
+        }
+        (last, later)
     }
 }
 
 /// What to do about a schedule whose next tick has come: this tick, or, by its policy, the ones missed since.
-pub(crate) fn fire(schedule: &Schedule, now: Timestamp, id: JobId) -> Option<Fire> {
+pub(crate) fn fire(ticks: &mut Ticks, schedule: &Schedule, now: Timestamp, id: JobId) -> Option<Fire> {
     let tick = schedule.next.filter(|&tick| tick <= now)?;
-    let (last, later) = last_tick(&schedule.rule, tick, now);
-    let next = next_tick(&schedule.rule, last);
+    let (last, later) = ticks.last(&schedule.rule, tick, now);
+    let next = ticks.next(&schedule.rule, last);
     let job = |due: Timestamp, missed: u64| {
         let mut job = schedule.template.clone();
         (job.id, job.due, job.missed) = (id, Moment::At(due), missed);
@@ -248,28 +282,11 @@ pub(crate) fn fire(schedule: &Schedule, now: Timestamp, id: JobId) -> Option<Fir
         Missed::Skip if now.since(last) > ON_TIME => fire(next, later, None),
         Missed::Skip => fire(next, later, job(last, 0)),
         // One after the other, since a schedule rests while its job is live; of too many the oldest are skipped.
-        Missed::All { max } if later <= u64::from(max) => fire(next_tick(&schedule.rule, tick), 0, job(tick, 0)),
-        Missed::All { .. } => fire(next_tick(&schedule.rule, tick), 0, None),
+        Missed::All { max } if later <= u64::from(max) => fire(ticks.next(&schedule.rule, tick), 0, job(tick, 0)),
+        Missed::All { .. } => fire(ticks.next(&schedule.rule, tick), 0, None),
         // `Once`, and what may come after it.
         _ => fire(next, later, job(last, later)),
     })
-}
-
-/// The last tick that has come, from one that has, and how many that is further on.
-fn last_tick(rule: &Rule, tick: Timestamp, now: Timestamp) -> (Timestamp, u64) {
-    if let Rule::Every { period, .. } = rule {
-        let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
-        let later = (now.micros() - tick.micros()) / period;
-        return (Timestamp::from_micros(tick.micros() + later * period), u64::try_from(later).unwrap_or(0));
-    }
-    let (mut last, mut later) = (tick, 0);
-    while let Some(next) = next_tick(rule, last).filter(|&next| next <= now) {
-        (last, later) = (next, later + 1);
-        if later == COUNTED_MAX {
-            return (now, later);
-        }
-    }
-    (last, later)
 }
 
 #[cfg(test)]
@@ -298,7 +315,7 @@ mod tests {
     }
 
     fn fired(missed: Missed, now: Timestamp) -> (Option<Timestamp>, Option<(Moment, u64)>, u64) {
-        let fire = fire(&hourly(missed, 3), now, JobId::from_u128(2)).unwrap();
+        let fire = fire(&mut Ticks::default(), &hourly(missed, 3), now, JobId::from_u128(2)).unwrap();
         assert_eq!(fire.tick, hour(3));
         (fire.next, fire.job.map(|job| (job.due, job.missed)), fire.missed)
     }
@@ -309,7 +326,7 @@ mod tests {
         for missed in [Missed::Once, Missed::Skip, Missed::All { max: 9 }] {
             assert_eq!(fired(missed, hour(3)), (Some(hour(4)), Some((Moment::At(hour(3)), 0)), 0));
         }
-        assert_eq!(fire(&hourly(Missed::Once, 3), hour(2), JobId::from_u128(2)), None);
+        assert_eq!(fire(&mut Ticks::default(), &hourly(Missed::Once, 3), hour(2), JobId::from_u128(2)), None);
     }
 
     /// C48, C17
@@ -326,9 +343,23 @@ mod tests {
     #[test]
     fn the_grid_does_not_drift() {
         let rule = Rule::Every { period: Duration::from_secs(3600), anchor: hour(1) };
-        assert_eq!(next_tick(&rule, hour(0)), Some(hour(1)));
-        assert_eq!(next_tick(&rule, hour(1)), Some(hour(2)));
-        assert_eq!(next_tick(&rule, hour(5).after(Duration::from_secs(1))), Some(hour(6)));
-        assert_eq!(next_tick(&rule, Timestamp::NEVER), None);
+        let mut ticks = Ticks::default();
+        assert_eq!(ticks.next(&rule, hour(0)), Some(hour(1)));
+        assert_eq!(ticks.next(&rule, hour(1)), Some(hour(2)));
+        assert_eq!(ticks.next(&rule, hour(5).after(Duration::from_secs(1))), Some(hour(6)));
+        assert_eq!(ticks.next(&rule, Timestamp::NEVER), None);
+    }
+
+    /// C48: what is remembered of one rule is not taken for another, nor is a rule that cannot be read.
+    #[test]
+    fn remembered_rules_are_told_apart() {
+        let daily = |zone: &str| Rule::Cron { expression: "0 12 * * *".into(), zone: zone.into() };
+        let mut ticks = Ticks::default();
+        for _ in 0..2 {
+            assert_eq!(ticks.next(&daily("UTC"), hour(0)), Some(hour(12)));
+            assert_eq!(ticks.next(&daily("Asia/Tokyo"), hour(0)), Some(hour(3)));
+            assert_eq!(ticks.next(&daily("Nowhere"), hour(0)), None);
+        }
+        assert_eq!(ticks.0.len(), 3);
     }
 }

@@ -867,7 +867,7 @@ pub struct Schedule {
 }
 
 /// When the ticks of a schedule are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// By a cron expression, in a time zone.
     Cron {

@@ -20,7 +20,7 @@ use crate::id::{JobId, NodeId};
 use crate::jobs::Jobs;
 use crate::node::{NodeReport, Shared};
 use crate::run::{Done, Run, Stop};
-use crate::schedule;
+use crate::schedule::{self, Ticks};
 use crate::signals::{Heard, Listener};
 use crate::store::{Claim, Claimed, Finish, Finished, Reply, Tended, Verdict};
 use crate::time::Timestamp;
@@ -45,6 +45,7 @@ pub(crate) struct Worker {
     node: NodeId,
     running: HashMap<JobId, Run>,
     finishes: Vec<Finish>,
+    ticks: Ticks,
     /// The store may have something to give.
     is_hungry: bool,
     /// The store may have something to do.
@@ -55,7 +56,9 @@ pub(crate) struct Worker {
     has_news: bool,
     tend_at: Option<Timestamp>,
     claim_at: Option<Timestamp>,
+    /// When to forget ended jobs at the latest, and from when on if the loop is awake anyway.
     prune_at: Timestamp,
+    prune_from: Timestamp,
     rest: Option<Duration>,
     alarm: Option<(Timestamp, JobHandle<()>)>,
     /// Those who wait until nothing is left to run.
@@ -84,6 +87,7 @@ impl Worker {
             listener: jobs.store().signals().listen(node),
             node,
             prune_at: jobs.store().now(),
+            prune_from: jobs.store().now(),
             jobs,
             hands,
             shared,
@@ -91,6 +95,7 @@ impl Worker {
             concurrency,
             running: HashMap::new(),
             finishes: Vec::new(),
+            ticks: Ticks::default(),
             is_hungry: true,
             is_tending: true,
             is_unsure: false,
@@ -287,7 +292,7 @@ impl Worker {
             self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
             let now = self.jobs.store().now();
             for due in &tended.schedules {
-                if let Some(fire) = schedule::fire(due, now, self.jobs.new_id()) {
+                if let Some(fire) = schedule::fire(&mut self.ticks, due, now, self.jobs.new_id()) {
                     self.jobs.store().fire(fire).await?;
                     self.is_hungry = true;
                 }
@@ -302,14 +307,15 @@ impl Worker {
 
     async fn prune(&mut self) -> Result<(), StoreError> {
         let now = self.jobs.store().now();
-        if now < self.prune_at {
+        if now < self.prune_from {
             return Ok(());
         }
         let pruned = self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX).await?;
         let shortest = crate::state::Outcome::ALL.map(|outcome| self.jobs.retention().of(outcome)).into_iter().min();
         let pause = shortest.unwrap_or(PRUNE_EVERY).clamp(Duration::from_secs(1), PRUNE_EVERY);
-        self.prune_at = if pruned == PRUNE_MAX { now } else { now.after(pause) };
-        self.is_tending |= pruned == PRUNE_MAX;
+        let is_all = pruned < PRUNE_MAX;
+        (self.prune_from, self.prune_at) = if is_all { (now.after(pause / 2), now.after(pause)) } else { (now, now) };
+        self.is_tending |= !is_all;
         Ok(())
     }
 
