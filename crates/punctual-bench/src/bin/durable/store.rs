@@ -1,38 +1,23 @@
-//! How fast the store in a file is, by itself: every number waits for the disk. Beside it the CPU time of the whole process for each
-//! job, callers included: what is left where others use the machine.
-//!
-//! ```text
-//! cargo run --release -p punctual-bench --bin durable              in a folder below the temporary one
-//! cargo run --release -p punctual-bench --bin durable -- FOLDER    on the disk of that folder
-//!     --relaxed    with synchronous=NORMAL
-//!     --quick      a tenth of the time and of the jobs
-//! ```
-#![allow(clippy::print_stdout, reason = "the table is the program's output")]
-#![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+//! How fast the store in a file is, by itself. Beside each rate the CPU time of the whole process for each job, callers included:
+//! what is left where others use the machine.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use punctual::Clock;
-use punctual_durable::{
-    Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, Reply, SqliteStore, Store, Verdict,
-};
+use punctual_durable::{Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, SqliteStore, Store, Verdict};
+
+use crate::ours::{cpu, in_parallel};
+use crate::wait::wait;
 
 const NODE: NodeId = NodeId::from_u64(1);
 
-fn main() -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let relaxed = args.iter().any(|arg| arg == "--relaxed");
-    let given = args.iter().find(|arg| !arg.starts_with("--")).map(PathBuf::from);
-    let folder = given.unwrap_or_else(std::env::temp_dir).join(format!("punctual-bench-{}", std::process::id()));
+/// Measures it in this folder and prints a table.
+pub(crate) fn measure(folder: PathBuf, relaxed: bool, divisor: u64) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
-    let divisor = if args.iter().any(|arg| arg == "--quick") { 10 } else { 1 };
-    let done = Bench { folder: folder.clone(), relaxed, divisor }.measure();
-    std::fs::remove_dir_all(&folder)?;
-    done
+    Bench { folder, relaxed, divisor }.measure()
 }
 
 struct Bench {
@@ -78,7 +63,7 @@ impl Bench {
     fn enqueue(&self, store: &SqliteStore, callers: u64) -> Result<u64> {
         let (next, began) = (AtomicU64::new(0), Instant::now());
         let until = Duration::from_millis(3_000 / self.divisor);
-        in_parallel(callers, || {
+        in_parallel(callers, |_| {
             let mut count = 0;
             while began.elapsed() < until {
                 let number = next.fetch_add(1, Ordering::Relaxed);
@@ -94,24 +79,10 @@ impl Bench {
 fn row(name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
     let (cpu, began) = (cpu()?, Instant::now());
     let jobs = work()?;
-    let (time, spent) = (began.elapsed(), self::cpu()? - cpu);
+    let (time, spent) = (began.elapsed(), crate::ours::cpu()? - cpu);
     let rate = jobs as f64 / time.as_secs_f64();
     println!("| {name} | {rate:.0} | {:.1} |", spent.as_secs_f64() * 1e6 / jobs.max(1) as f64);
     Ok(())
-}
-
-/// CPU time of the process so far.
-fn cpu() -> Result<Duration> {
-    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)?;
-    let time = |time: nix::sys::time::TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1_000);
-    Ok(time(usage.user_time()) + time(usage.system_time()))
-}
-
-fn in_parallel(callers: u64, caller: impl Fn() -> Result<u64> + Sync) -> Result<u64> {
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(&caller)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("callers do not panic")).sum()
-    })
 }
 
 fn bulk(store: &SqliteStore, jobs: u64, due: Moment) -> Result<u64> {
@@ -128,7 +99,7 @@ fn bulk(store: &SqliteStore, jobs: u64, due: Moment) -> Result<u64> {
 fn run(store: &SqliteStore, callers: u64, batch: usize) -> Result<u64> {
     let beat = Beat { node: NODE, name: String::new(), kinds: vec!["bench".into()], paused: vec![], workers: batch };
     wait(store.join(beat))?;
-    in_parallel(callers, || {
+    in_parallel(callers, |_| {
         let mut count = 0;
         loop {
             let claim = Claim { node: NODE, max: batch, kinds: [("bench".to_owned(), batch)].into() };
@@ -169,23 +140,5 @@ fn job(number: u64, due: Moment) -> NewJob {
         schedule: None,
         missed: 0,
         trace: None,
-    }
-}
-
-fn wait<T>(reply: Reply<T>) -> Result<T> {
-    use std::task::{Context as Cx, Poll, Wake, Waker};
-    struct Unpark(thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
-    let mut reply = reply;
-    loop {
-        match reply.as_mut().poll(&mut Cx::from_waker(&waker)) {
-            Poll::Ready(answer) => return answer.context("the store"),
-            Poll::Pending => thread::park(),
-        }
     }
 }
