@@ -23,6 +23,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Jobs that are drained beside a million parked ones are a tenth of those.
 const PARKED_PER_JOB: u64 = 10;
 const IN_BULK: u64 = 1_000;
+/// Callers that enqueue delayed jobs.
+const CALLERS: u64 = 64;
 
 pub(crate) fn measure(work: &Work, folder: &Path) -> Result<Sample> {
     match work.name {
@@ -139,17 +141,16 @@ fn lateness(work: &Work, folder: &Path) -> Result<Sample> {
         std::future::ready(Ok(()))
     });
     let node = wait(jobs.node().workers(64).start())?;
-    let first = SystemTime::now() + Duration::from_secs(2);
+    let first = SystemTime::now() + Duration::from_secs(4);
     let gap = Duration::from_millis(work.millis) / u32::try_from(work.jobs)?;
-    for batch in (0..work.jobs).collect::<Vec<_>>().chunks(64) {
-        let plans =
-            batch.iter().map(|&number| jobs.tenant("acme").at(first + gap * number as u32).enqueue(load(number)));
-        // Asked for together, so that they share a commit.
-        let plans: Vec<_> = plans.map(Box::pin).collect();
-        for plan in plans {
-            wait(plan)?;
+    // Many callers share a commit, so that all are in before the first is due.
+    in_parallel(CALLERS, |caller| {
+        for number in (caller..work.jobs).step_by(CALLERS as usize) {
+            wait(jobs.tenant("acme").at(first + gap * u32::try_from(number)?).enqueue(load(number)))?;
         }
-    }
+        Ok(0)
+    })?;
+    ensure!(SystemTime::now() < first, "the jobs were not enqueued before the first was due");
     let last = first + Duration::from_millis(work.millis);
     thread::sleep(last.duration_since(SystemTime::now())? + Duration::from_millis(500));
     wait(node.drain());
