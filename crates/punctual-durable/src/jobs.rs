@@ -9,7 +9,7 @@ use punctual::{Clock, Cron, Scheduler};
 use serde::de::DeserializeOwned;
 
 use crate::ctx::Ctx;
-use crate::error::{OpenError, StoreError};
+use crate::error::{OpenError, Problem, StoreError};
 use crate::handle::Handle;
 use crate::handlers::{Handler, Handlers};
 use crate::heart::{Body, Heart};
@@ -566,8 +566,12 @@ impl Jobs {
         self.0.heart.node()
     }
 
-    pub(crate) fn payload_max(&self) -> usize {
-        self.0.payload_max
+    /// A job as it is written down, if that is possible and not too large.
+    pub(crate) fn payload_of<J: Job>(&self, job: &J) -> Result<String, Problem> {
+        let payload =
+            serde_json::to_string(job).map_err(|error| Problem::Payload { kind: J::KIND, error: error.to_string() })?;
+        let (bytes, max) = (payload.len(), self.0.payload_max);
+        if bytes > max { Err(Problem::TooLarge { kind: J::KIND, bytes, max }) } else { Ok(payload) }
     }
 
     pub(crate) fn retention(&self) -> Retention {

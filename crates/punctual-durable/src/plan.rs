@@ -339,8 +339,9 @@ impl Plan {
         let given: Vec<J> = jobs.into_iter().collect();
         let single = self.own.id.is_none() && self.own.unique.is_none();
         assert!(given.len() <= 1 || single, "an id or a unique key can be of one job only");
-        let prepared: Vec<Result<NewJob, Problem>> = given.iter().map(|job| self.prepare(job)).collect();
-        let wanted: Vec<NewJob> = prepared.iter().flatten().cloned().collect();
+        let mut wanted = Vec::with_capacity(given.len());
+        let prepared: Vec<Result<(), Problem>> =
+            given.iter().map(|job| self.prepare(job).map(|new| wanted.push(new))).collect();
         let interests: Vec<Option<Interest>> =
             wanted.iter().map(|job| self.own.while_wanted.then(|| self.jobs.interest(job.id))).collect();
         // Held until the handles are made: see `interest`.
@@ -363,7 +364,7 @@ impl Plan {
             .into_iter()
             .zip(prepared)
             .map(|(job, prepared)| {
-                let answer = prepared.and_then(|_| {
+                let answer = prepared.and_then(|()| {
                     let ((answer, id), interest) = stored.next().expect("one answer per job sent");
                     answer.map(|admitted| self.handle_of(admitted, id, interest))
                 });
@@ -384,12 +385,7 @@ impl Plan {
     }
 
     fn prepare<J: Job>(&self, job: &J) -> Result<NewJob, Problem> {
-        let payload =
-            serde_json::to_string(job).map_err(|error| Problem::Payload { kind: J::KIND, error: error.to_string() })?;
-        let max = self.jobs.payload_max();
-        if payload.len() > max {
-            return Err(Problem::TooLarge { kind: J::KIND, bytes: payload.len(), max });
-        }
+        let payload = self.jobs.payload_of(job)?;
         let id = self.own.id.unwrap_or_else(|| self.jobs.new_id());
         let mut new = self.own.job(id, J::KIND, &J::TERMS, self.tenant.clone(), payload);
         new.due = self.when.0;

@@ -185,12 +185,7 @@ impl SchedulePlan {
 
     fn schedule<J: Job>(&self, job: &J) -> Result<Schedule, Problem> {
         let now = self.jobs.store().now();
-        let payload =
-            serde_json::to_string(job).map_err(|error| Problem::Payload { kind: J::KIND, error: error.to_string() })?;
-        let max = self.jobs.payload_max();
-        if payload.len() > max {
-            return Err(Problem::TooLarge { kind: J::KIND, bytes: payload.len(), max });
-        }
+        let payload = self.jobs.payload_of(job)?;
         let unusable = |reason| Problem::Refused(crate::store::Refused::Rejected { reason, retry_after: None });
         if matches!(&self.rule, Rule::Every { period, .. } if period.as_micros() == 0) {
             return Err(unusable(punctual::Reason::ZeroPeriod));

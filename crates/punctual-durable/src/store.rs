@@ -537,6 +537,27 @@ pub struct Record {
 }
 
 impl Record {
+    /// A job that a store takes in now: it waits for its due instant, which may have come.
+    pub(crate) fn new(job: NewJob, now: Timestamp) -> Self {
+        let due = job.due.from(now);
+        Self {
+            state: State::SCHEDULED,
+            due,
+            start_by: job.start_within.map(|within| due.after(within)),
+            deadline: job.deadline.map(|deadline| deadline.from(now)),
+            attempt: 0,
+            fence: 0,
+            crashes: 0,
+            node: None,
+            enqueued_at: now,
+            started_at: None,
+            since: now,
+            result: None,
+            last_error: None,
+            job,
+        }
+    }
+
     /// What ready jobs of a tenant are ordered by: what waits long enough is overtaken by nobody.
     #[must_use]
     pub fn order_at(&self) -> Timestamp {

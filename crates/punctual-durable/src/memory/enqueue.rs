@@ -6,7 +6,6 @@ use punctual::{Reason, Stage};
 use super::tenants::nanos;
 use super::world::{Kept, World};
 use crate::id::JobId;
-use crate::state::State;
 use crate::store::{Admitted, CancelCause, NewJob, OnConflict, Record, Refused};
 use crate::time::Timestamp;
 
@@ -18,7 +17,7 @@ impl World {
         if self.policy(&job.tenant).closed {
             return Err(Refused::Rejected { reason: Reason::Closed, retry_after: None });
         }
-        let record = new_record(job, now);
+        let record = Record::new(job, now);
         let in_vain = record.deadline.is_some_and(|deadline| deadline <= record.due.max(now))
             || record.job.start_within.is_some_and(|within| within.is_zero());
         if in_vain {
@@ -97,25 +96,5 @@ impl World {
         self.cancel_unwanted(id, now);
         // The next of the batch sees this one as it stands.
         self.catch_up(now);
-    }
-}
-
-fn new_record(job: NewJob, now: Timestamp) -> Record {
-    let due = job.due.from(now);
-    Record {
-        state: State::SCHEDULED,
-        due,
-        start_by: job.start_within.map(|within| due.after(within)),
-        deadline: job.deadline.map(|deadline| deadline.from(now)),
-        attempt: 0,
-        fence: 0,
-        crashes: 0,
-        node: None,
-        enqueued_at: now,
-        started_at: None,
-        since: now,
-        result: None,
-        last_error: None,
-        job,
     }
 }

@@ -42,7 +42,7 @@ impl Books {
         if self.index.find_tenant(&job.tenant).is_some_and(|tenant| tenant.policy.closed) {
             return Ok(Err(rejected(Reason::Closed)));
         }
-        let record = new_record(job, now);
+        let record = Record::new(job.clone(), now);
         let in_vain = record.deadline.is_some_and(|deadline| deadline <= record.due.max(now))
             || job.start_within.is_some_and(|within| within.is_zero());
         if in_vain {
@@ -169,24 +169,4 @@ fn bytes(job: &NewJob) -> usize {
 
 fn rejected(reason: Reason) -> Refused {
     Refused::Rejected { reason, retry_after: None }
-}
-
-fn new_record(job: &NewJob, now: Timestamp) -> Record {
-    let due = job.due.from(now);
-    Record {
-        state: State::SCHEDULED,
-        due,
-        start_by: job.start_within.map(|within| due.after(within)),
-        deadline: job.deadline.map(|deadline| deadline.from(now)),
-        attempt: 0,
-        fence: 0,
-        crashes: 0,
-        node: None,
-        enqueued_at: now,
-        started_at: None,
-        since: now,
-        result: None,
-        last_error: None,
-        job: job.clone(),
-    }
 }
