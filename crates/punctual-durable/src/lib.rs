@@ -44,6 +44,7 @@ mod ctx;
 mod error;
 mod handle;
 mod handlers;
+mod hands;
 mod heart;
 mod id;
 mod interest;

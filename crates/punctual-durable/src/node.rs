@@ -5,13 +5,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use punctual::{Histogram, Scheduler};
+use punctual::Histogram;
 use tokio::sync::oneshot;
 
 use crate::bell::Bell;
 use crate::error::StoreError;
+use crate::hands::Hands;
 use crate::id::NodeId;
-use crate::jobs::{Jobs, enter_runtime};
+use crate::jobs::Jobs;
 use crate::run::Done;
 use crate::worker::Worker;
 
@@ -84,8 +85,7 @@ impl NodeBuilder {
             return Err(StartError::AlreadyStarted);
         }
         let begun = Begun(&jobs);
-        let hands = enter_runtime(Scheduler::builder().workers(self.workers).clock(jobs.clock()));
-        let hands = hands.build().map_err(|error| StoreError::permanent(error.to_string()))?;
+        let hands = Hands::new(self.workers, jobs.clock())?;
         let shared = Arc::new(Shared::default());
         let mut worker = Worker::new(jobs.clone(), hands, shared.clone(), self.workers, self.concurrency);
         worker.introduce().await?;

@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use punctual::{JobHandle, Scheduler};
+use punctual::JobHandle;
 use tracing::Instrument;
 
 use crate::ctx::Ctx;
 use crate::handlers::{Handler, Ran};
+use crate::hands::Hands;
 use crate::id::JobId;
 use crate::jobs::Jobs;
 use crate::node::Shared;
@@ -52,14 +53,14 @@ impl Run {
     /// Starts the handler. `None` if that is impossible at this moment; then its end has been reported already.
     pub(crate) fn start(
         jobs: &Jobs,
-        hands: &Scheduler,
+        hands: &Hands,
         shared: &Arc<Shared>,
         record: Record,
         code: Handler,
     ) -> Option<Self> {
         let record = Arc::new(record);
         let report = Report { shared: shared.clone(), id: record.job.id, fence: record.fence, ran: None };
-        let mut plan = hands.now().name(record.job.kind.clone());
+        let mut plan = hands.of(&code).now().name(record.job.kind.clone());
         if let Some(timeout) = record.job.run_timeout {
             plan = plan.run_timeout(timeout);
         }

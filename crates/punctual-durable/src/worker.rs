@@ -13,9 +13,10 @@ use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use punctual::{JobHandle, Scheduler};
+use punctual::JobHandle;
 
 use crate::error::StoreError;
+use crate::hands::Hands;
 use crate::id::{JobId, NodeId};
 use crate::jobs::Jobs;
 use crate::node::{NodeReport, Shared};
@@ -28,6 +29,9 @@ use crate::time::Timestamp;
 /// How long to leave a store alone that said no; doubles up to the second.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
+/// How long to leave a store alone that has something to give, but not now.
+const CONTENDED: Duration = Duration::from_millis(2);
+
 /// How many ended jobs are forgotten in one go, so that nobody waits long for it.
 const PRUNE_MAX: usize = 1_000;
 
@@ -36,7 +40,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Worker {
     jobs: Jobs,
-    hands: Scheduler,
+    hands: Hands,
     shared: Arc<Shared>,
     listener: Listener,
     workers: usize,
@@ -50,6 +54,8 @@ pub(crate) struct Worker {
     is_hungry: bool,
     /// The store may have something to do.
     is_tending: bool,
+    /// The store has something to give, but others are in the way.
+    is_contended: bool,
     /// The answer to a claim was not heard.
     is_unsure: bool,
     /// The store has yet to hear what this node handles.
@@ -77,7 +83,7 @@ struct Shutdown {
 impl Worker {
     pub(crate) fn new(
         jobs: Jobs,
-        hands: Scheduler,
+        hands: Hands,
         shared: Arc<Shared>,
         workers: usize,
         concurrency: BTreeMap<String, usize>,
@@ -98,6 +104,7 @@ impl Worker {
             ticks: Ticks::default(),
             is_hungry: true,
             is_tending: true,
+            is_contended: false,
             is_unsure: false,
             has_news: false,
             tend_at: None,
@@ -259,8 +266,11 @@ impl Worker {
     }
 
     fn run(&mut self, max: usize, claimed: Claimed) {
-        self.is_hungry |= claimed.more || claimed.jobs.len() == max;
-        self.claim_at = claimed.again_at;
+        // Others were in the way of everything: they will be done in a moment.
+        self.is_contended = claimed.more && claimed.jobs.is_empty();
+        let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
+        self.claim_at = [claimed.again_at, again].into_iter().flatten().min();
+        self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == max);
         for record in claimed.jobs {
             let (id, fence) = (record.job.id, record.fence);
             let code = self.jobs.handlers().get(&record.job.kind);
@@ -338,7 +348,8 @@ impl Worker {
     fn tell_drained(&mut self) {
         let heard = self.listener.heard();
         self.hear(heard);
-        if self.running.is_empty() && !self.has_more_to_do() && self.rest.is_none() {
+        let is_idle = self.running.is_empty() && !self.has_more_to_do() && !self.is_contended;
+        if is_idle && self.rest.is_none() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
         }
     }
