@@ -1,0 +1,23 @@
+-- Writes down in the rows of tenants what the ledger has told since. For tenants whose rows are free: a row that another transaction
+-- has is absorbed by it or later. After the locks, in a statement of its own: its snapshot shows every job whose ledger row it takes
+-- away, so no job is ever without either.
+CREATE OR REPLACE FUNCTION absorb(names text[]) RETURNS void
+LANGUAGE sql AS $$
+    WITH gone AS (
+        DELETE FROM ledger l WHERE l.tenant = ANY (names) RETURNING l.*
+    ), sums AS (
+        SELECT tenant, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(stopping) AS stopping, sum(succeeded) AS succeeded,
+               sum(failed) AS failed, sum(cancelled) AS cancelled, sum(expired) AS expired, sum(kept) AS kept,
+               array_agg(ROW(kind, order_at, seq)::queue) FILTER (WHERE kind IS NOT NULL) AS come
+        FROM gone GROUP BY tenant
+    )
+    UPDATE tenant t SET
+        scheduled = t.scheduled + s.scheduled, ready = t.ready + s.ready, running = t.running + s.running, stopping = t.stopping + s.stopping,
+        succeeded = t.succeeded + s.succeeded, failed = t.failed + s.failed, cancelled = t.cancelled + s.cancelled,
+        expired = t.expired + s.expired, kept = t.kept + s.kept,
+        has_work = t.has_work OR s.come IS NOT NULL,
+        queues = CASE WHEN s.come IS NULL THEN t.queues ELSE ARRAY(
+            SELECT q FROM (SELECT DISTINCT ON (u.kind) u AS q FROM unnest(t.queues || s.come) u ORDER BY u.kind, u.order_at, u.seq) first) END
+    FROM sums s WHERE t.name = s.tenant
+$$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off;

@@ -1,0 +1,43 @@
+-- May a job enter? Exact counts against exact bounds. Null if it may, otherwise which bound, its value and its limit, and how long (ns)
+-- until the tenant's rate allows a start, if that is the gate. Enqueues of a bounded tenant take turns, each until its transaction
+-- ends: so none is counted before it is certain, and a caller's open transaction holds back only enqueues of the same bounded
+-- tenant. What leaves is counted at once. `without` is the stage of a job that the new one would replace.
+CREATE OR REPLACE FUNCTION admit(of_tenant text, new_stage text, without text, t bigint,
+                                 OUT status text, OUT count bigint, OUT max bigint, OUT retry_after bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+    p tenant;
+    n record;
+    allowed bigint;
+BEGIN
+    SELECT * INTO p FROM tenant WHERE name = of_tenant;
+    max := CASE new_stage WHEN 'ready' THEN p.backlog_max ELSE p.scheduled_max END;
+    IF max IS NULL THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
+    -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
+    SELECT * INTO n FROM numbers(of_tenant);
+    IF new_stage = 'ready' THEN
+        n.ready := n.ready - (without IS NOT DISTINCT FROM 'ready')::int;
+        IF p.running_max IS NULL AND NOT p.paused THEN
+            count := n.ready;
+            max := p.backlog_max;
+        ELSE
+            count := n.ready + n.running;
+            max := p.backlog_max + CASE WHEN p.paused THEN 0 ELSE coalesce(p.running_max, 0) END;
+        END IF;
+        status := 'backlog_full';
+        allowed := p.rate_next - p.rate_gap * (p.rate_burst - 1) - t * 1000;
+        IF allowed > 0 AND NOT p.paused THEN
+            retry_after := allowed;
+        END IF;
+    ELSE
+        count := n.scheduled - (without IS NOT DISTINCT FROM 'scheduled')::int;
+        max := p.scheduled_max;
+        status := 'scheduled_full';
+    END IF;
+    IF count < max THEN
+        status := NULL;
+    END IF;
+END $$ SET search_path FROM CURRENT;

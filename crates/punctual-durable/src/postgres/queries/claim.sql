@@ -1,0 +1,197 @@
+-- Gives ready jobs to a node: tenants in fair order, within a tenant by (order_at, seq), as far as limits, rates and the room for each
+-- kind allow. docs/design/postgres.md proves what it promises; in short:
+-- Rows of tenants are locked in the order of their turn, those that others have are skipped, so claims do not wait for each other.
+-- Who holds a tenant's row is the only one who starts its jobs, and sees in a snapshot taken after the lock every run that ended: so
+-- no limit is ever exceeded.
+-- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All candidates get
+-- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
+-- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
+CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL)
+RETURNS SETOF claimed
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t bigint := present(at);
+    t_ns bigint := t * 1000;
+    v numeric;
+    n bigint := max_jobs;
+    open_kinds text[];
+    open_rooms bigint[];
+    news text[];
+    names text[];
+    tried text[] := '{}';
+    may_alone boolean := false;
+    is_contended boolean := false;
+    is_tight boolean;
+    ids uuid[];
+    kinds text[];
+    has_alone boolean;
+    used text[];
+    gainers text[];
+    gains bigint[];
+    finishes numeric[];
+    got uuid[] := '{}';
+    more boolean;
+    again_at bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
+    END IF;
+    -- The lock keeps the reaper away. Only a node that has joined can hold a lease.
+    PERFORM FROM node WHERE id = to_node FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT (NULL::job).*, false, NULL::bigint;
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM sched WHERE due <= t) THEN
+        PERFORM promote(t, 500);
+    END IF;
+    SELECT array_agg(a.kind), array_agg(a.room) INTO open_kinds, open_rooms
+    FROM (SELECT kind, least(sum(room), 1000000000)::bigint AS room FROM unnest(asked, rooms) AS a (kind, room) GROUP BY kind HAVING sum(room) > 0) a;
+    open_kinds := coalesce(open_kinds, '{}');
+
+    -- What the ledger has to tell.
+    news := ARRAY(SELECT DISTINCT l.tenant FROM ledger l LIMIT 2000);
+    IF cardinality(news) > 0 THEN
+        INSERT INTO tenant (name, number)
+        SELECT l.tenant, min(l.id) FROM ledger l
+        WHERE l.tenant = ANY (news) AND NOT EXISTS (SELECT FROM tenant p WHERE p.name = l.tenant)
+        GROUP BY l.tenant ORDER BY l.tenant
+        ON CONFLICT (name) DO NOTHING;
+        names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
+        is_contended := cardinality(names) < cardinality(news);
+        PERFORM absorb(names);
+    END IF;
+
+    -- Jobs with a last chance run one at a time, over all nodes.
+    IF EXISTS (SELECT FROM job WHERE alone AND stage = 'ready') THEN
+        IF pg_try_advisory_xact_lock(hashtextextended(current_schema() || '/alone', 0)) THEN
+            may_alone := NOT EXISTS (SELECT FROM job WHERE alone AND stage = 'running');
+        ELSE
+            is_contended := true;
+        END IF;
+    END IF;
+
+    SELECT greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)) INTO v;
+    WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
+        names := ARRAY(
+            SELECT p.name FROM tenant p
+            WHERE p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
+              AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+              AND EXISTS (SELECT FROM unnest(p.queues) q WHERE q.kind = ANY (open_kinds)) AND p.name <> ALL (tried)
+            ORDER BY greatest(p.finish, v), p.finish >= v AND p.finish > 0, p.number
+            LIMIT n + 1 FOR NO KEY UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(names) = 0;
+        is_tight := may_alone OR EXISTS (SELECT FROM unnest(open_rooms) AS r (room) WHERE r.room < n);
+
+        WITH lane AS (
+            SELECT p.name, p.number, p.weight, p.queues, greatest(p.finish, v) AS start, p.finish >= v AND p.finish > 0 AS goes_on,
+                   least(n, p.running_max - p.running,
+                         -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
+                         CASE WHEN p.rate_gap IS NOT NULL
+                              THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END) AS may
+            FROM tenant p WHERE p.name = ANY (names)
+        ), shared AS (
+            SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
+                   -- One more tenant was locked than jobs are wanted: nothing is taken from it, its turn is the frontier.
+                   cardinality(names) > n AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > n AS is_frontier
+            FROM lane l
+        ), candidate AS (
+            SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
+                   sum(o.own) OVER w AS costs, o.own
+            FROM shared s CROSS JOIN LATERAL (
+                SELECT j.id, j.kind, j.order_at, j.seq, j.cost, j.alone
+                FROM unnest(s.queues) q CROSS JOIN LATERAL (
+                    SELECT j.id, j.kind, j.order_at, j.seq, j.cost, j.alone FROM job j
+                    WHERE j.tenant = s.name AND j.kind = q.kind AND j.stage = 'ready' AND (j.order_at, j.seq) >= (q.order_at, q.seq)
+                      AND (j.expires_at > t) IS NOT FALSE AND (may_alone OR NOT j.alone)
+                    ORDER BY j.order_at, j.seq LIMIT s.share FOR NO KEY UPDATE SKIP LOCKED) j
+                WHERE q.kind = ANY (open_kinds)
+                ORDER BY j.order_at, j.seq LIMIT s.share) c
+            CROSS JOIN LATERAL (SELECT div(4294967296::numeric * greatest(c.cost, 1), s.weight) AS own) o
+            WHERE NOT s.is_frontier
+            WINDOW w AS (PARTITION BY s.name ORDER BY c.order_at, c.seq)
+        ), turn AS (
+            SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.number) AS place
+            FROM (SELECT d.*, d.start + d.costs - d.own AS begins FROM candidate d) c
+        ), frontier AS (
+            SELECT f.begins, f.goes_on, f.number
+            FROM (SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
+                  UNION ALL
+                  SELECT max(c.start + c.costs), true, c.number FROM candidate c
+                  GROUP BY c.number, c.share, c.may HAVING count(*) = c.share AND c.share < c.may) f
+            ORDER BY 1, 2, 3 LIMIT 1
+        ), cut AS (
+            -- The first that the room for its kind, or another job with a last chance, forbids.
+            SELECT min(u.place) AS place
+            FROM (SELECT x.place, x.kind, x.alone, row_number() OVER (PARTITION BY x.kind ORDER BY x.place) AS of_kind,
+                         row_number() OVER (PARTITION BY x.alone ORDER BY x.place) AS of_alone
+                  FROM turn x WHERE is_tight) u
+            WHERE u.of_kind > open_rooms[array_position(open_kinds, u.kind)] OR (u.alone AND u.of_alone > 1)
+        ), chosen AS (
+            SELECT u.* FROM turn u CROSS JOIN cut LEFT JOIN frontier f ON true
+            WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
+              AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
+        ), started AS (
+            UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = t, since = t, expires_at = j.deadline
+            FROM chosen c WHERE j.id = c.id
+            RETURNING j.id, j.kind, j.alone, c.place
+        ), gain AS (
+            SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
+        )
+        SELECT s.ids, s.kinds, s.has_alone, (SELECT greatest(v, max(c.begins)) FROM chosen c), (SELECT array_agg(DISTINCT c.name) FROM candidate c),
+               g.gainers, g.gains, g.finishes
+        INTO ids, kinds, has_alone, v, used, gainers, gains, finishes
+        FROM (SELECT array_agg(s.id ORDER BY s.place) AS ids, array_agg(s.kind) AS kinds, bool_or(s.alone) AS has_alone FROM started s) s,
+             (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.finish) AS finishes FROM gain g) g;
+
+        -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
+        -- claim.
+        UPDATE tenant p SET
+            running = p.running + l.jobs, ready = p.ready - l.jobs, finish = coalesce(l.finish, p.finish),
+            rate_next = CASE WHEN p.rate_gap IS NULL OR l.jobs = 0 THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + l.jobs * p.rate_gap END,
+            queues = l.queues, has_work = cardinality(l.queues) > 0
+        FROM (SELECT o.name, o.queues AS old_queues, coalesce(g.jobs, 0) AS jobs, g.finish, ARRAY(
+                  SELECT CASE WHEN q.kind = ANY (open_kinds) THEN f.first ELSE q END
+                  FROM unnest(o.queues) q LEFT JOIN LATERAL (
+                      SELECT ROW(j.kind, j.order_at, j.seq)::queue AS first FROM job j
+                      WHERE q.kind = ANY (open_kinds) AND j.tenant = o.name AND j.kind = q.kind AND j.stage = 'ready'
+                        AND (j.order_at, j.seq) >= (q.order_at, q.seq)
+                      ORDER BY j.order_at, j.seq LIMIT 1) f ON true
+                  WHERE q.kind <> ALL (open_kinds) OR f.first IS NOT NULL) AS queues
+              FROM unnest(names) AS m (name) JOIN tenant o ON o.name = m.name
+              LEFT JOIN unnest(gainers, gains, finishes) AS g (name, jobs, finish) ON g.name = m.name) l
+        WHERE p.name = l.name AND (l.jobs > 0 OR l.queues <> l.old_queues);
+        tried := tried || ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND (place <= n OR cardinality(names) <= n));
+
+        IF ids IS NOT NULL THEN
+            got := got || ids;
+            n := n - cardinality(ids);
+            may_alone := may_alone AND NOT has_alone;
+            SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
+            FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(kinds) AS k (kind) WHERE k.kind = o.kind) AS room
+                  FROM unnest(open_kinds, open_rooms) AS o (kind, room)) r
+            WHERE r.room > 0;
+        END IF;
+    END LOOP;
+    UPDATE node SET turn = v WHERE id = to_node AND turn < v;
+
+    more := cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
+        SELECT FROM tenant p
+        WHERE p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
+          AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+          AND EXISTS (SELECT FROM unnest(p.queues) q WHERE q.kind = ANY (open_kinds)) AND p.name <> ALL (tried)));
+    -- Those whom only their rate holds back: when the first of them may start.
+    SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO again_at
+    FROM tenant p
+    WHERE p.rate_gap IS NOT NULL AND p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
+      AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
+      AND EXISTS (SELECT FROM unnest(p.queues) q, job j
+                  WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND j.stage = 'ready' AND (j.order_at, j.seq) >= (q.order_at, q.seq)
+                    AND (j.expires_at > t) IS NOT FALSE
+                    AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')));
+    RETURN QUERY SELECT j.*, NULL::boolean, NULL::bigint FROM unnest(got) WITH ORDINALITY AS g (id, place) JOIN job j ON j.id = g.id ORDER BY g.place;
+    RETURN QUERY SELECT (NULL::job).*, more, again_at;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_sort = off
+SET jit = off SET plan_cache_mode = force_generic_plan;

@@ -1,0 +1,88 @@
+-- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each. A batch
+-- with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
+CREATE OR REPLACE FUNCTION enqueue_batch(
+    ids uuid[], kinds text[], tenants text[], payloads text[], tags text[], priorities smallint[], costs bigint[], due_at bigint[], due_in bigint[],
+    start_withins bigint[], run_timeouts bigint[], deadline_at bigint[], deadline_in bigint[], max_attempts bigint[], max_crashes bigint[],
+    backoff_bases bigint[], backoff_caps bigint[], unique_keys text[], on_conflicts text[], unique_periods bigint[], wanted_by bigint[],
+    schedules text[], missed bigint[], traces text[], at bigint DEFAULT NULL)
+RETURNS TABLE (ord bigint, status text, other uuid, count bigint, max bigint, retry_after bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    t bigint := present(at);
+    one job;
+    seqs bigint[];
+    doubled uuid[];
+BEGIN
+    PERFORM catch_up(t);
+    IF array_remove(unique_keys, NULL) <> '{}' OR array_remove(wanted_by, NULL) <> '{}' OR array_remove(start_withins, NULL) <> '{}'
+       OR cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i)
+       OR array_remove(deadline_at, NULL) <> '{}' OR array_remove(deadline_in, NULL) <> '{}'
+       OR EXISTS (SELECT FROM tenant p WHERE p.name = ANY (tenants) AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
+        ord := 0;
+        FOR one IN
+            SELECT n.id, nextval('arrival'), n.tenant, n.kind, n.payload, n.tags::text[], n.priority, n.cost, n.start_within, n.run_timeout,
+                   n.max_attempts, n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by,
+                   n.schedule, n.missed, n.trace, CASE WHEN d.due <= t THEN 'ready' ELSE 'scheduled' END, NULL, d.due, d.start_by, d.deadline,
+                   d.due + 30000000::bigint * n.priority, least(d.start_by, d.deadline), 0, 0, 0, false, NULL, t, NULL, t, NULL, NULL, false,
+                   n.wanted_by IS NOT NULL
+            FROM unnest(ids, kinds, tenants, payloads, tags, priorities, costs, due_at, due_in, start_withins, run_timeouts, deadline_at, deadline_in,
+                        max_attempts, max_crashes, backoff_bases, backoff_caps, unique_keys, on_conflicts, unique_periods, wanted_by, schedules,
+                        missed, traces) WITH ORDINALITY
+                 AS n (id, kind, tenant, payload, tags, priority, cost, due_at, due_in, start_within, run_timeout, deadline_at, deadline_in,
+                       max_attempts, max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule,
+                       missed, trace, ord),
+                 LATERAL (SELECT w.due, later(w.due, n.start_within) AS start_by,
+                                 coalesce(n.deadline_at, CASE WHEN n.deadline_in IS NOT NULL THEN least(t + n.deadline_in, 4000000000000000000) END) AS deadline
+                          FROM (SELECT coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due) w) d
+            ORDER BY n.ord
+        LOOP
+            ord := ord + 1;
+            SELECT e.status, e.other, e.count, e.max, e.retry_after INTO status, other, count, max, retry_after FROM enqueue_one(one, t) e;
+            RETURN NEXT;
+        END LOOP;
+        RETURN;
+    END IF;
+    WITH new AS MATERIALIZED (
+        SELECT n.*, nextval('arrival') AS seq, coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due
+        FROM unnest(ids, kinds, tenants, payloads, tags, priorities, costs, due_at, due_in, run_timeouts, max_attempts, max_crashes, backoff_bases,
+                    backoff_caps, schedules, missed, traces)
+             AS n (id, kind, tenant, payload, tags, priority, cost, due_at, due_in, run_timeout, max_attempts, max_crashes, backoff_base,
+                   backoff_cap, schedule, missed, trace)
+    ), due AS (
+        INSERT INTO job
+        SELECT id, seq, tenant, kind, payload, tags::text[], priority, cost, NULL, run_timeout, max_attempts, max_crashes, backoff_base, backoff_cap,
+               NULL, NULL, NULL, NULL, schedule, missed, trace, 'ready', NULL, due, NULL, NULL, due + 30000000::bigint * priority, NULL, 0, 0, 0, false, NULL,
+               t, NULL, t, NULL, NULL, false, false
+        FROM new WHERE due <= t
+        ON CONFLICT (id) DO NOTHING RETURNING tenant, kind, order_at, seq
+    ), parked AS (
+        INSERT INTO sched
+        SELECT id, seq, tenant, kind, payload, tags::text[], priority, cost, NULL, run_timeout, max_attempts, max_crashes, backoff_base, backoff_cap,
+               NULL, NULL, NULL, NULL, schedule, missed, trace, 'scheduled', NULL, due, NULL, NULL, due + 30000000::bigint * priority, NULL, 0, 0, 0, false, NULL,
+               t, NULL, t, NULL, NULL, false, false
+        FROM new WHERE due > t
+        ON CONFLICT (id) DO NOTHING RETURNING tenant, seq
+    ), told AS (
+        INSERT INTO ledger (tenant, scheduled, ready, kind, order_at, seq)
+        SELECT tenant, 0, count(*), kind, min(order_at), min(seq) FROM due GROUP BY tenant, kind
+        UNION ALL
+        SELECT tenant, count(*), 0, NULL, NULL, NULL FROM parked GROUP BY tenant
+    )
+    SELECT array_agg(seq) INTO seqs FROM (SELECT seq FROM due UNION ALL SELECT seq FROM parked) p;
+    -- After the rows are there, so that nobody can slip in between: what is known elsewhere is taken out again, with its numbers.
+    doubled := ARRAY(SELECT n.id FROM unnest(ids) AS n (id)
+                     WHERE EXISTS (SELECT FROM history h WHERE h.id = n.id)
+                        OR (EXISTS (SELECT FROM sched s WHERE s.id = n.id) AND EXISTS (SELECT FROM job j WHERE j.id = n.id)));
+    IF doubled <> '{}' THEN
+        WITH due AS (
+            DELETE FROM job WHERE id = ANY (doubled) AND seq = ANY (seqs) RETURNING tenant
+        ), parked AS (
+            DELETE FROM sched WHERE id = ANY (doubled) AND seq = ANY (seqs) RETURNING tenant
+        )
+        INSERT INTO ledger (tenant, ready, scheduled)
+        SELECT tenant, -1, 0 FROM due UNION ALL SELECT tenant, 0, -1 FROM parked;
+    END IF;
+    RETURN QUERY SELECT n, 'new', NULL::uuid, NULL::bigint, NULL::bigint, NULL::bigint FROM generate_series(1, cardinality(ids)::bigint) AS n;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan;

@@ -1,0 +1,33 @@
+-- Forgets jobs that ended longer ago than they are to be kept (in microseconds, by outcome): the oldest first, at most so many; but
+-- none whose period still holds its unique key. Then the keys whose period is over, and the days of which nothing is to be kept:
+-- those go whole, however many jobs are left in them. Makes room for the days to come.
+CREATE OR REPLACE FUNCTION prune(succeeded bigint, failed bigint, cancelled bigint, expired bigint, max_jobs bigint,
+                                 at bigint DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    never CONSTANT bigint := 4000000000000000000;
+    t bigint := present(at);
+    old uuid[];
+    ends bigint[];
+    forgotten bigint;
+BEGIN
+    PERFORM catch_up(t);
+    SELECT array_agg(o.id), array_agg(o.since) INTO old, ends
+    FROM (SELECT o.id, o.since
+          FROM (VALUES ('succeeded', succeeded), ('failed', failed), ('cancelled', cancelled), ('expired', expired)) AS r (outcome, keep)
+          CROSS JOIN LATERAL (
+              SELECT h.id, h.since FROM history h
+              WHERE h.outcome = r.outcome AND h.since <= t - least(r.keep, never)
+                AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
+              ORDER BY h.since, h.id LIMIT max_jobs) o
+          ORDER BY o.since, o.id LIMIT max_jobs) o;
+    forgotten := forget_ended(old, ends);
+    DELETE FROM live_key k WHERE k.ctid = ANY (ARRAY(
+        SELECT l.ctid FROM live_key l WHERE l.taken_until <= t LIMIT 1000 FOR UPDATE SKIP LOCKED));
+    IF max_jobs > 0 THEN
+        forgotten := forgotten + drop_partitions(t - least(succeeded, never), t);
+    END IF;
+    PERFORM make_partitions(t);
+    RETURN forgotten;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_custom_plan;

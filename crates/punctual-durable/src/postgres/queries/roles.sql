@@ -1,0 +1,49 @@
+-- Who may do what. The functions are the only doors: they act with the rights of their owner, and no role has rights on the tables.
+-- `SELECT grant_roles('app', 'node', 'operator')` lets the first enqueue and nothing else (it reads no job), the second do all that a
+-- node does, the third everything; null leaves one out. The roles must exist, and whoever calls it must own the functions. What was
+-- granted outlives a new version of the functions; that they act for their owner does not, so it is said here each time they are
+-- installed.
+CREATE OR REPLACE FUNCTION doors() RETURNS TABLE (name text, rank int)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT unnest('{enqueue,enqueue_batch,clock}'::text[]), 1
+    UNION ALL
+    SELECT unnest('{claim,finish,cancel,join_node,heartbeat,leave,tend,want,unwant,get,wait_for,stop_waiting,ended,prune,due_schedules,
+                    put_schedule,fire_begin,fire_end}'::text[]), 2
+    UNION ALL
+    SELECT unnest('{edit,query,explain,redrive,purge,set_tenant,tenant_records,totals,cancel_tenant,erase,remove_schedule,
+                    pause_schedule,schedules,nodes}'::text[]), 3
+$$;
+
+CREATE OR REPLACE FUNCTION grant_roles(enqueuer text, worker text, admin text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    given record;
+    door regprocedure;
+BEGIN
+    FOR given IN
+        SELECT r.name, r.rank FROM unnest(ARRAY[enqueuer, worker, admin]) WITH ORDINALITY AS r (name, rank) WHERE r.name IS NOT NULL
+    LOOP
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), given.name);
+        -- A process that opens the store looks which version it has.
+        EXECUTE format('GRANT SELECT ON migration, functions TO %I', given.name);
+        FOR door IN
+            SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = current_schema()::regnamespace
+            WHERE d.rank <= given.rank
+        LOOP
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', door, given.name);
+        END LOOP;
+    END LOOP;
+    IF admin IS NOT NULL THEN
+        EXECUTE format('GRANT SELECT ON jobs TO %I', admin);
+    END IF;
+END $$ SET search_path FROM CURRENT;
+
+DO $$
+DECLARE
+    door regprocedure;
+BEGIN
+    EXECUTE format('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
+    FOR door IN SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = current_schema()::regnamespace LOOP
+        EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', door);
+    END LOOP;
+END $$;
