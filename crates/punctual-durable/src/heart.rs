@@ -1,15 +1,15 @@
 //! A process's lease: who it is, and the heartbeat that keeps it.
 //!
 //! # Invariants
-//! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity; whoever ran jobs under
-//!    the old one sees the change and stops them.
+//! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity, and what ran under the
+//!    old one is told to stop at that moment, by the heart itself: the loop of the node may be waiting for a store that does not answer.
 //! 2. The lease is given up by the monotonic clock before the store can take it: a heartbeat counts from when it was sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use punctual::{Clock, Scheduler};
+use punctual::{Clock, JobHandle, Scheduler};
 
 use crate::error::StoreError;
 use crate::id::{Ids, NodeId};
@@ -22,13 +22,15 @@ const BEATS: u32 = 4;
 pub(crate) struct Heart {
     node: AtomicU64,
     beat: Mutex<Beat>,
+    /// What runs on the lease.
+    runs: Mutex<Vec<Weak<JobHandle<()>>>>,
 }
 
 impl Heart {
     pub(crate) fn new(node: NodeId) -> Self {
         let name = format!("process {}", std::process::id());
         let beat = Beat { node, name, kinds: Vec::new(), paused: Vec::new(), workers: 0 };
-        Self { node: AtomicU64::new(node.to_u64()), beat: Mutex::new(beat) }
+        Self { node: AtomicU64::new(node.to_u64()), beat: Mutex::new(beat), runs: Mutex::default() }
     }
 
     /// Who this process is at this moment.
@@ -48,10 +50,29 @@ impl Heart {
         self.lock().clone()
     }
 
+    /// A run that goes on only while `node` is who this process is.
+    pub(crate) fn carry(&self, node: NodeId, run: &Arc<JobHandle<()>>) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        // Room for those to come is made by those who went.
+        if runs.len() == runs.capacity() {
+            runs.retain(|run| run.strong_count() > 0);
+        }
+        runs.push(Arc::downgrade(run));
+        drop(runs);
+        if self.node() != node {
+            run.cancel();
+        }
+    }
+
     fn become_new(&self, ids: &Ids) {
-        let mut beat = self.lock();
-        beat.node = ids.node();
-        self.node.store(beat.node.to_u64(), Ordering::Release);
+        {
+            let mut beat = self.lock();
+            beat.node = ids.node();
+            self.node.store(beat.node.to_u64(), Ordering::Release);
+        }
+        // Who it is now is known first: so nothing is said about a run that ends because of this.
+        let runs = std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        runs.iter().filter_map(Weak::upgrade).for_each(|run| _ = run.cancel());
     }
 
     fn lock(&self) -> MutexGuard<'_, Beat> {

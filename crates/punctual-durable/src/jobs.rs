@@ -78,7 +78,7 @@ struct Inner {
 type Tracer = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Jobs {
-    /// Opens the store that a URL names: `memory:` or `sqlite:FILE`.
+    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature `postgres` is on.
     ///
     /// # Errors
     /// If the URL names none, or the store cannot be opened.
@@ -619,8 +619,11 @@ impl Jobs {
         &self.0.started
     }
 
-    /// Resolves after the store's poll period; never, if its signals cannot be lost.
+    /// Resolves after the store's poll period; never, if its signals cannot be lost or the store itself looks for those who wait.
     pub(crate) async fn poll_net(&self) {
+        if self.0.store.signals().is_watched() {
+            return std::future::pending().await;
+        }
         let Some(period) = self.0.store.poll() else { return std::future::pending().await };
         match self.0.engine.after(period).run(|_| ()) {
             Ok(alarm) => drop(alarm.await),
@@ -757,7 +760,7 @@ impl JobsBuilder {
         self
     }
 
-    /// Opens the store that a URL names: `memory:` or `sqlite:FILE`.
+    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature `postgres` is on.
     ///
     /// # Errors
     /// If the URL names none, or the store cannot be opened.
@@ -776,7 +779,15 @@ impl JobsBuilder {
             Some(("sqlite", path)) if !path.is_empty() => {
                 Arc::new(crate::sqlite::SqliteStore::open(path.trim_start_matches("//"), self.clock.clone())?)
             }
-            _ => return Err(OpenError::UnknownStore(url.to_owned())),
+            #[cfg(not(feature = "sqlite"))]
+            Some(("sqlite", _)) => return Err(OpenError::NoFeature("sqlite")),
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", _)) => {
+                Arc::new(crate::postgres::PostgresOptions::new().clock(&self.clock).open(url).await?)
+            }
+            #[cfg(not(feature = "postgres"))]
+            Some(("postgres" | "postgresql", _)) => return Err(OpenError::NoFeature("postgres")),
+            _ => return Err(OpenError::UnknownStore(without_password(url))),
         };
         self.over(store).await
     }
@@ -820,6 +831,17 @@ impl JobsBuilder {
     }
 }
 
+/// A URL fit for a log.
+fn without_password(url: &str) -> String {
+    let hidden = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let (user, host) = rest.rsplit_once('@')?;
+        let (name, _) = user.split_once(':')?;
+        Some(format!("{scheme}://{name}:***@{host}"))
+    };
+    hidden().unwrap_or_else(|| url.to_owned())
+}
+
 /// If this is called within a tokio runtime, the scheduler's threads are too, so that handlers can use its sockets and timers.
 pub(crate) fn enter_runtime(builder: punctual::Builder) -> punctual::Builder {
     match tokio::runtime::Handle::try_current() {
@@ -828,5 +850,17 @@ pub(crate) fn enter_runtime(builder: punctual::Builder) -> punctual::Builder {
             run();
         }),
         Err(_) => builder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_names_no_store_is_told_without_its_password() {
+        assert_eq!(without_password("mysql://ann:secret@h/d"), "mysql://ann:***@h/d");
+        assert_eq!(without_password("mysql://ann@h/d"), "mysql://ann@h/d");
+        assert_eq!(without_password("jobs.db"), "jobs.db");
     }
 }

@@ -53,6 +53,8 @@ mod jobs;
 mod memory;
 mod node;
 mod plan;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod retry;
 mod run;
 mod schedule;
@@ -74,6 +76,8 @@ pub use jobs::{Jobs, JobsBuilder};
 pub use memory::MemoryStore;
 pub use node::{Node, NodeBuilder, NodeReport, NodeSnapshot, StartError};
 pub use plan::{Plan, When};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore, SqlStatement};
 pub use retry::{Backoff, Failure};
 pub use schedule::SchedulePlan;
 pub use signals::Signals;
@@ -102,4 +106,10 @@ mod guide {
     struct CronThatSurvivesRestarts;
     #[doc = include_str!("../../../docs/guide/change-a-payload.md")]
     struct ChangeAPayload;
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/guide/run-a-cluster.md")]
+    struct RunACluster;
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/guide/enqueue-in-your-transaction.md")]
+    struct EnqueueInYourTransaction;
 }

@@ -384,7 +384,12 @@ impl Plan {
         Handle::new(self.jobs.clone(), id, interest)
     }
 
-    fn prepare<J: Job>(&self, job: &J) -> Result<NewJob, Problem> {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    pub(crate) fn prepare<J: Job>(&self, job: &J) -> Result<NewJob, Problem> {
         let payload = self.jobs.payload_of(job)?;
         let id = self.own.id.unwrap_or_else(|| self.jobs.new_id());
         let mut new = self.own.job(id, J::KIND, &J::TERMS, self.tenant.clone(), payload);

@@ -26,7 +26,7 @@ pub(crate) struct Run {
     pub(crate) is_blocking: bool,
     /// Why it was told to stop, if it was.
     pub(crate) stop: Option<Stop>,
-    handle: JobHandle<()>,
+    handle: Arc<JobHandle<()>>,
 }
 
 /// Why a run is told to stop.
@@ -103,7 +103,12 @@ impl Run {
                 (true, plan.run(run).map_err(drop))
             }
         };
-        Some(Self { record, is_blocking, stop: None, handle: handle.ok()? })
+        Some(Self { record, is_blocking, stop: None, handle: Arc::new(handle.ok()?) })
+    }
+
+    /// What stops it.
+    pub(crate) const fn handle(&self) -> &Arc<JobHandle<()>> {
+        &self.handle
     }
 
     /// Tells it to stop: a future is dropped, a blocking handler sees it when it looks.

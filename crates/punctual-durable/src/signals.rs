@@ -31,7 +31,37 @@ struct Hub {
     /// Nodes that run jobs, by a number of their own.
     nodes: HashMap<u64, Inbox>,
     /// Those who wait for a job's end.
-    ends: HashMap<JobId, HashMap<u64, EndWait>>,
+    ends: HashMap<JobId, Waits>,
+    /// A store that must be told which ends are awaited.
+    watch: Option<Watched>,
+}
+
+/// All who wait for the end of one job.
+#[derive(Default)]
+struct Waits {
+    all: HashMap<u64, EndWait>,
+    /// It was told that the job has ended.
+    is_told: bool,
+}
+
+/// What has changed since the store last asked.
+#[derive(Default)]
+struct Watched {
+    /// Jobs whose end is awaited now, or not any more; each once, as it stands.
+    changed: HashMap<JobId, bool>,
+    waker: Option<Waker>,
+}
+
+impl Watched {
+    fn note(&mut self, job: JobId, is_awaited: bool) -> Option<Waker> {
+        // What began and ended before anybody looked is nothing.
+        if self.changed.get(&job) == Some(&!is_awaited) {
+            self.changed.remove(&job);
+            return None;
+        }
+        self.changed.insert(job, is_awaited);
+        self.waker.take()
+    }
 }
 
 #[derive(Default)]
@@ -52,6 +82,13 @@ impl Inbox {
 struct EndWait {
     told: bool,
     waker: Option<Waker>,
+}
+
+impl EndWait {
+    fn tell(&mut self) -> Option<Waker> {
+        self.told = true;
+        self.waker.take()
+    }
 }
 
 impl Signals {
@@ -101,11 +138,25 @@ impl Signals {
         }
         let mut woken = Vec::new();
         for id in jobs {
-            for wait in hub.ends.get_mut(&id).into_iter().flat_map(HashMap::values_mut) {
-                wait.told = true;
-                woken.extend(wait.waker.take());
+            if let Some(waits) = hub.ends.get_mut(&id) {
+                waits.is_told = true;
+                woken.extend(waits.all.values_mut().filter_map(EndWait::tell));
             }
         }
+        drop(hub);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Any job's outcome may be settled: whoever waits for one looks.
+    ///
+    /// # Example
+    /// ```
+    /// punctual_durable::Signals::new().look();
+    /// ```
+    pub fn look(&self) {
+        let mut hub = self.lock();
+        let waits = hub.ends.values_mut().flat_map(|waits| waits.all.values_mut());
+        let woken: Vec<Waker> = waits.filter_map(EndWait::tell).collect();
         drop(hub);
         woken.into_iter().for_each(Waker::wake);
     }
@@ -146,8 +197,26 @@ impl Signals {
         let mut hub = self.lock();
         hub.next += 1;
         let key = hub.next;
-        hub.ends.entry(job).or_default().insert(key, EndWait::default());
+        let waits = hub.ends.entry(job).or_default();
+        let is_first = waits.all.is_empty();
+        waits.all.insert(key, EndWait::default());
+        let woken = if is_first { hub.watch.as_mut().and_then(|watch| watch.note(job, true)) } else { None };
+        drop(hub);
+        woken.into_iter().for_each(Waker::wake);
         EndOf { signals: self.clone(), job, key }
+    }
+
+    /// For a store over a network: hears which ends are awaited here, so that it can ask to be told of those and of no others. From
+    /// then on it is the store that looks now and then, for all of them together.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn watch(&self) -> Watch {
+        self.lock().watch = Some(Watched::default());
+        Watch(self.clone())
+    }
+
+    /// Whether the store looks for those who wait.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.lock().watch.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Hub> {
@@ -202,6 +271,52 @@ impl Drop for Listener {
     }
 }
 
+/// A store's ear for what is awaited.
+#[cfg(feature = "postgres")]
+#[derive(Debug)]
+pub(crate) struct Watch(Signals);
+
+/// What has changed about it.
+#[cfg(feature = "postgres")]
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Somebody waits for the end of these.
+    pub(crate) began: Vec<JobId>,
+    /// Nobody waits for these any more, and nobody was told of their end.
+    pub(crate) over: Vec<JobId>,
+}
+
+#[cfg(feature = "postgres")]
+impl Watch {
+    /// What has changed since it was last asked.
+    pub(crate) fn changed(&self) -> Awaited {
+        let changed = self.0.lock().watch.as_mut().map(|watch| std::mem::take(&mut watch.changed)).unwrap_or_default();
+        let mut awaited = Awaited::default();
+        for (job, is_awaited) in changed {
+            if is_awaited { awaited.began.push(job) } else { awaited.over.push(job) }
+        }
+        awaited
+    }
+
+    /// Waits until something has.
+    pub(crate) fn poll_changed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut hub = self.0.lock();
+        let Some(watch) = &mut hub.watch else { return Poll::Pending };
+        if !watch.changed.is_empty() {
+            return Poll::Ready(());
+        }
+        let replaced = watch.waker.replace(cx.waker().clone());
+        drop(hub);
+        drop(replaced);
+        Poll::Pending
+    }
+
+    /// All that is awaited at this moment.
+    pub(crate) fn all(&self) -> Vec<JobId> {
+        self.0.lock().ends.keys().copied().collect()
+    }
+}
+
 /// Resolves when a job may have ended; can be awaited again.
 #[derive(Debug)]
 pub(crate) struct EndOf {
@@ -215,7 +330,7 @@ impl Future for &EndOf {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut hub = self.signals.lock();
-        let Some(wait) = hub.ends.get_mut(&self.job).and_then(|waits| waits.get_mut(&self.key)) else {
+        let Some(wait) = hub.ends.get_mut(&self.job).and_then(|waits| waits.all.get_mut(&self.key)) else {
             return Poll::Pending;
         };
         if std::mem::take(&mut wait.told) {
@@ -231,14 +346,102 @@ impl Future for &EndOf {
 impl Drop for EndOf {
     fn drop(&mut self) {
         let mut hub = self.signals.lock();
-        let mut gone = None;
-        if let Some(waits) = hub.ends.get_mut(&self.job) {
-            gone = waits.remove(&self.key);
-            if waits.is_empty() {
-                hub.ends.remove(&self.job);
+        let Some(waits) = hub.ends.get_mut(&self.job) else { return };
+        let (gone, is_told) = (waits.all.remove(&self.key), waits.is_told);
+        let mut woken = None;
+        if waits.all.is_empty() {
+            hub.ends.remove(&self.job);
+            match &mut hub.watch {
+                Some(watch) if is_told => drop(watch.changed.remove(&self.job)),
+                Some(watch) => woken = watch.note(self.job, false),
+                None => {}
             }
         }
         drop(hub);
         drop(gone);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = JobId::from_u128(7);
+
+    fn changed(watch: &Watch) -> (Vec<JobId>, Vec<JobId>) {
+        let Awaited { began, over } = watch.changed();
+        (began, over)
+    }
+
+    #[test]
+    fn the_first_wait_and_the_last_are_told_and_none_in_between() {
+        let signals = Signals::new();
+        let watch = signals.watch();
+        let one = signals.end_of(JOB);
+        assert_eq!(changed(&watch), (vec![JOB], vec![]));
+        let other = signals.end_of(JOB);
+        drop(one);
+        assert_eq!(changed(&watch), (vec![], vec![]));
+        assert_eq!(watch.all(), [JOB]);
+        drop(other);
+        assert_eq!(changed(&watch), (vec![], vec![JOB]));
+        assert_eq!(watch.all(), []);
+    }
+
+    #[test]
+    fn a_wait_that_was_over_before_anybody_looked_is_none() {
+        let signals = Signals::new();
+        let watch = signals.watch();
+        drop(signals.end_of(JOB));
+        assert_eq!(changed(&watch), (vec![], vec![]));
+        let long = signals.end_of(JOB);
+        watch.changed();
+        drop(long);
+        let again = signals.end_of(JOB);
+        assert_eq!(changed(&watch), (vec![], vec![]), "it is awaited as before");
+        drop(again);
+    }
+
+    /// Whoever told of the end knows that nobody waits any more.
+    #[test]
+    fn a_wait_that_was_told_of_the_end_need_not_be_taken_back() {
+        let signals = Signals::new();
+        let watch = signals.watch();
+        let wait = signals.end_of(JOB);
+        watch.changed();
+        signals.ended([JOB]);
+        drop(wait);
+        assert_eq!(changed(&watch), (vec![], vec![]));
+        let unseen = signals.end_of(JOB);
+        signals.ended([JOB]);
+        drop(unseen);
+        assert_eq!(changed(&watch), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_look_wakes_all_and_ends_no_wait() {
+        let signals = Signals::new();
+        let watch = signals.watch();
+        let ends = [1, 2].map(|id| signals.end_of(JobId::from_u128(id)));
+        signals.look();
+        let cx = &mut Context::from_waker(Waker::noop());
+        for end in &ends {
+            assert!(std::pin::pin!(end).poll(cx).is_ready());
+            assert!(std::pin::pin!(end).poll(cx).is_pending());
+        }
+        drop(ends);
+        assert!(watch.changed().began.is_empty());
+    }
+
+    #[test]
+    fn whoever_watches_is_woken() {
+        let signals = Signals::new();
+        let watch = signals.watch();
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(watch.poll_changed(cx).is_pending());
+        let _end = signals.end_of(JOB);
+        assert!(watch.poll_changed(cx).is_ready());
+        assert!(signals.is_watched() && !Signals::new().is_watched());
     }
 }

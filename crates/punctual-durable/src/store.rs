@@ -54,6 +54,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// How often to look without having been told, where signals can be lost; `None` if they cannot.
     fn poll(&self) -> Option<Duration>;
 
+    /// The schema of its tables, as an identifier, if it is a database whose transactions a caller can share.
+    fn sql_schema(&self) -> Option<String> {
+        None
+    }
+
     /// Where the store tells of work, of jobs that ended and of jobs to stop.
     fn signals(&self) -> &Signals;
 

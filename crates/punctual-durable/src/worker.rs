@@ -276,7 +276,10 @@ impl Worker {
             let code = self.jobs.handlers().get(&record.job.kind);
             let run = code.and_then(|code| Run::start(&self.jobs, &self.hands, &self.shared, record, code));
             match run {
-                Some(run) => drop(self.running.insert(id, run)),
+                Some(run) => {
+                    self.jobs.heart().carry(self.node, run.handle());
+                    self.running.insert(id, run);
+                }
                 // No thread for it, or its deadline is this instant: the store decides.
                 None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),
             }

@@ -1,6 +1,8 @@
-//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost.
+//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost, or it says nothing at all.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -33,6 +35,8 @@ pub struct Faulty {
 struct Faults {
     rng: Rng,
     outage: bool,
+    /// Those who wait for an answer meanwhile.
+    silence: Option<Vec<Waker>>,
     unheard_one_in: u32,
     refusals: u64,
 }
@@ -41,7 +45,7 @@ impl Faulty {
     /// A store without faults, until they are set. The seed is for the dice.
     #[must_use]
     pub fn new(store: impl Store, seed: u64) -> Self {
-        let faults = Faults { rng: Rng::with_seed(seed), outage: false, unheard_one_in: 0, refusals: 0 };
+        let faults = Faults { rng: Rng::with_seed(seed), outage: false, silence: None, unheard_one_in: 0, refusals: 0 };
         Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)) }
     }
 
@@ -52,6 +56,14 @@ impl Faulty {
             // As a connection that is back would: whoever waits looks again.
             self.store.signals().work();
         }
+    }
+
+    /// While it is silent, the store does nothing and says nothing. Who asked meanwhile hears when it is over that it was not done.
+    pub fn set_silence(&self, silence: bool) {
+        let mut faults = self.faults.lock().unwrap();
+        let waiting = std::mem::replace(&mut faults.silence, silence.then(Vec::new));
+        drop(faults);
+        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     /// One answer in so many is lost, after what was asked is done; 0 for none.
@@ -71,6 +83,16 @@ impl Faulty {
             if faults.outage {
                 faults.refusals += 1;
                 return Box::pin(std::future::ready(Err(StoreError::transient("the store is out"))));
+            }
+            if faults.silence.is_some() {
+                let faults = Arc::clone(&self.faults);
+                return Box::pin(poll_fn(move |cx| match &mut faults.lock().unwrap().silence {
+                    Some(waiting) => {
+                        waiting.push(cx.waker().clone());
+                        Poll::Pending
+                    }
+                    None => Poll::Ready(Err(StoreError::transient("the store did not answer"))),
+                }));
             }
             let one_in = faults.unheard_one_in;
             one_in > 0 && faults.rng.u32(0..one_in) == 0

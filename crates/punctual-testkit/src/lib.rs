@@ -18,6 +18,8 @@ mod bed;
 pub mod crash;
 pub mod faults;
 pub mod histories;
+pub mod postgres;
+pub mod proxy;
 pub mod sim;
 pub mod store_suite;
 

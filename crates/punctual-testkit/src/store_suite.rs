@@ -12,10 +12,14 @@ pub mod scheduling;
 pub mod states;
 pub mod tenancy;
 
-/// One test per case, and [random histories](crate::histories), for `open: fn(&VirtualClock) -> Bed`.
+/// One test per case, and [random histories](crate::histories), for `open: fn(&VirtualClock) -> Bed`; 100 histories, unless another
+/// number is given, for a store that takes seconds for one.
 #[macro_export]
 macro_rules! store_suite_tests {
     ($open:ident) => {
+        $crate::store_suite_tests! { $open, 100 }
+    };
+    ($open:ident, $histories:literal) => {
         $crate::store_suite_tests! { @rooms $open;
             claiming {
                 a_claim_numbers_the_run
@@ -134,7 +138,7 @@ macro_rules! store_suite_tests {
 
         #[test]
         fn random_histories_are_those_of_the_model() {
-            $crate::histories::compare($open);
+            $crate::histories::compare($open, $histories);
         }
     };
     (@rooms $open:ident; $($room:ident { $($case:ident)* })*) => {

@@ -142,9 +142,21 @@ impl Clock {
         Busy(self.clone())
     }
 
+    /// Whether it is a [`VirtualClock`]: for those who have another clock to go by unless a test gives them one.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual::{Clock, VirtualClock};
+    /// assert!(Clock::from(&VirtualClock::new()).is_virtual() && !Clock::system().is_virtual());
+    /// ```
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.source, Source::Virtual(_))
+    }
+
     /// Whether sleepers are woken when the wall clock is set. The system's has no such notification that is portable.
     pub(crate) fn tells_of_steps(&self) -> bool {
-        matches!(self.source, Source::Virtual(_))
+        self.is_virtual()
     }
 
     /// Now, as the rest of the crate counts it.

@@ -175,7 +175,8 @@ fn an_earlier_instant_is_told(room: &Room) {
 fn an_end_is_told_to_those_who_wait(room: &Room) {
     let signals = room.store.signals().clone();
     let running = room.running(job(1));
-    let [one, other] = [running.job.id, JobId::from_u128(9)].map(|id| signals.end_of(id));
+    let other = room.enqueue(job(9));
+    let [one, other] = [running.job.id, other].map(|id| signals.end_of(id));
     assert!(!told(&one));
     room.finish(&running, Verdict::Succeeded("1".into()));
     assert!(told(&one) && !told(&other));

@@ -49,6 +49,11 @@ impl Bed {
         self.line.as_ref().unwrap().set_outage(true);
     }
 
+    /// As [`cut_off`](Self::cut_off), but without a word: the first process waits for answers that do not come.
+    pub(crate) fn fall_silent(&self) {
+        self.line.as_ref().unwrap().set_silence(true);
+    }
+
     /// Another process with the same store open.
     pub(crate) fn another(&self) -> Jobs {
         wait(builder(&self.clock).seed(2).over(self.store.clone())).unwrap()

@@ -35,6 +35,40 @@ fn the_jobs_of_a_dead_node_run_elsewhere() {
     assert_ne!(node.id(), was, "it knows by its own clock that its lease is gone");
 }
 
+/// C39: what a node runs is told to stop before its lease ends, also while the node's loop waits for a store that does not answer. It
+/// once was the loop that told it, after the answer: so a network that swallowed everything let two nodes run a job at a time.
+#[test]
+fn a_node_whose_store_is_silent_stops_its_jobs_before_another_starts_them() {
+    struct Stops(Log);
+    impl Drop for Stops {
+        fn drop(&mut self) {
+            self.0.add("first stops");
+        }
+    }
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let seen = log.clone();
+    bed.jobs.on(move |_: Say, _| {
+        seen.add("first");
+        let stops = Stops(seen.clone());
+        async move {
+            let _stops = stops;
+            std::future::pending::<Result<String, Failure>>().await
+        }
+    });
+    let _node = wait(bed.jobs.start()).unwrap();
+    wait(bed.jobs.now().enqueue(say("x"))).unwrap().detach();
+    bed.settle();
+    let other = bed.another();
+    other.on(log.handler());
+    let _other_node = wait(other.start()).unwrap();
+    bed.fall_silent();
+    // Something to ask the store for, so that the loop waits.
+    wait(other.now().enqueue(say("y"))).unwrap().detach();
+    bed.advance(SECOND * 15);
+    assert_eq!(log.lines(), ["first", "y", "first stops", "x"]);
+}
+
 /// C39: while both are alive their leases are, however long.
 #[test]
 fn two_nodes_share_the_work() {

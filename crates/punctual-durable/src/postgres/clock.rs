@@ -1,0 +1,162 @@
+//! The database's clock, as well as this process knows it.
+//!
+//! The database decides what is due. This estimate only says how long to sleep, so it must not run ahead: whoever thinks that an
+//! instant has come, and is told that it has not, would ask again and again until it has.
+//!
+//! # Invariants
+//! 1. It counts by the monotonic clock: setting the local wall clock does not move it.
+//! 2. Of the last answers the one that took least counts: its error is at most half its round trip.
+//! 3. It never contradicts the last answer: the database's present lay between the question and the answer. So whoever asked too
+//!    early asks once more, and not again and again.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use punctual::Clock;
+
+use crate::time::Timestamp;
+
+/// How many answers are remembered: less than half a minute, in which no clock drifts noticeably.
+const REMEMBERED: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct DatabaseClock {
+    local: Clock,
+    origin: Instant,
+    estimate: Mutex<Estimate>,
+}
+
+impl DatabaseClock {
+    pub(super) fn new(local: Clock) -> Self {
+        let at_origin = Timestamp::now_at(local.wall()).micros();
+        let estimate = Mutex::new(Estimate { at_origin, answers: VecDeque::new() });
+        Self { origin: local.now(), estimate, local }
+    }
+
+    pub(super) fn local(&self) -> &Clock {
+        &self.local
+    }
+
+    /// The present to give to the database: a test's. Otherwise it has its own.
+    pub(super) fn given(&self) -> Option<i64> {
+        self.local.is_virtual().then(|| Timestamp::now_at(self.local.wall()).micros())
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        let micros = self.given().unwrap_or_else(|| self.lock().at(self.micros(self.local.now())));
+        Timestamp::from_micros(micros)
+    }
+
+    /// How far the database's clock is ahead of the local wall clock, in microseconds.
+    pub(super) fn offset_us(&self) -> i64 {
+        self.now().micros().saturating_sub(Timestamp::now_at(self.local.wall()).micros())
+    }
+
+    /// The database was asked for its present, and says that it was `told`.
+    pub(super) fn heard(&self, sent: Instant, told: i64) {
+        let heard = self.micros(self.local.now());
+        self.lock().measure(self.micros(sent), heard, told);
+    }
+
+    /// It was asked for something else, and says besides what its present was.
+    pub(super) fn overheard(&self, sent: Instant, told: i64) {
+        let heard = self.micros(self.local.now());
+        self.lock().bound(self.micros(sent), heard, told);
+    }
+
+    /// Since the origin.
+    fn micros(&self, instant: Instant) -> i64 {
+        i64::try_from(instant.saturating_duration_since(self.origin).as_micros()).unwrap_or(i64::MAX / 2)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Estimate> {
+        self.estimate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the database's clock goes against the local one. All in microseconds, local ones since the origin.
+#[derive(Debug)]
+struct Estimate {
+    /// The database's present at the origin.
+    at_origin: i64,
+    /// How long each answer took, and what it made of `at_origin`; the newest first.
+    answers: VecDeque<(i64, i64)>,
+}
+
+impl Estimate {
+    fn at(&self, local: i64) -> i64 {
+        self.at_origin.saturating_add(local)
+    }
+
+    /// An answer to a question that was about nothing else.
+    fn measure(&mut self, sent: i64, heard: i64, told: i64) {
+        self.answers.truncate(REMEMBERED - 1);
+        self.answers.push_front((heard - sent, told - sent.midpoint(heard)));
+        if let Some(&(_, best)) = self.answers.iter().min_by_key(|(took, _)| took) {
+            self.at_origin = best;
+        }
+        self.bound(sent, heard, told);
+    }
+
+    /// Any other answer: it may have taken long, so it says what cannot be, and nothing else.
+    fn bound(&mut self, sent: i64, heard: i64, told: i64) {
+        self.at_origin = self.at_origin.clamp(told - heard, told - sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The database is 1,000,000 us ahead.
+    const AHEAD: i64 = 1_000_000;
+
+    fn estimate() -> Estimate {
+        Estimate { at_origin: 0, answers: VecDeque::new() }
+    }
+
+    #[test]
+    fn the_answer_that_took_least_counts() {
+        let mut estimate = estimate();
+        estimate.measure(0, 5_000, AHEAD + 4_900);
+        assert_eq!(estimate.at(0), AHEAD + 2_400, "half a round trip wrong");
+        estimate.measure(10_000, 10_100, AHEAD + 10_060);
+        estimate.measure(20_000, 25_000, AHEAD + 20_100);
+        assert_eq!(estimate.at(0), AHEAD + 10);
+    }
+
+    #[test]
+    fn old_answers_are_forgotten() {
+        let mut estimate = estimate();
+        estimate.measure(0, 10, AHEAD + 5);
+        // The database's clock is set while answers take long: at first they only say what cannot be.
+        for at in (1..=8).map(|at| at * 1_000) {
+            estimate.measure(at, at + 100, AHEAD - 400 + at + 50);
+        }
+        assert_eq!(estimate.at(0), AHEAD - 400);
+    }
+
+    #[test]
+    fn who_was_told_that_it_is_too_early_knows_how_long_to_wait() {
+        let mut estimate = estimate();
+        estimate.measure(0, 40_000, AHEAD + 40_000);
+        let due = AHEAD + 100_000;
+        assert!(estimate.at(81_000) >= due, "it thinks that the instant has come");
+        // It asks, and the database says that it is 19 ms too early.
+        estimate.bound(81_000, 81_300, AHEAD + 81_100);
+        let rest = due - estimate.at(81_300);
+        assert!((18_600..=18_900).contains(&rest), "{rest}");
+    }
+
+    #[test]
+    fn a_virtual_clock_is_the_databases_too() {
+        let clock = punctual::VirtualClock::new();
+        let database = DatabaseClock::new(Clock::from(&clock));
+        database.heard(clock.now(), 7);
+        clock.advance(std::time::Duration::from_secs(3)).unwrap();
+        assert_eq!(database.now(), Timestamp::now_at(clock.wall()));
+        assert_eq!(database.given(), Some(database.now().micros()));
+        assert_eq!(DatabaseClock::new(Clock::system()).given(), None);
+    }
+}

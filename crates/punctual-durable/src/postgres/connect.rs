@@ -1,0 +1,160 @@
+//! Connections: those that operations share, and how one is made.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::error::Elapsed;
+use tokio_postgres::Row;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::{Fault, Kind};
+use super::options::Address;
+use super::rows::Parameter;
+use super::schema::SchemaName;
+use crate::error::StoreError;
+
+/// How often to do again what was rolled back for the sake of somebody else.
+const AGAIN_MAX: usize = 5;
+
+/// So many connections are kept for the node, however much callers ask for at a time: it must beat, and finish what it runs.
+const RESERVED: usize = 3;
+
+/// The database, by connections that are shared.
+pub(super) struct Database {
+    pool: Pool,
+    /// What callers may have of the pool.
+    callers: Semaphore,
+    tls: MakeRustlsConnect,
+    schema: SchemaName,
+    timeout: Duration,
+}
+
+impl Database {
+    pub(super) fn new(
+        address: Address,
+        schema: SchemaName,
+        pool_size: usize,
+        timeout: Duration,
+    ) -> Result<Self, StoreError> {
+        let tls = address.trust.connector()?;
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(address.config, tls.clone(), config);
+        let pool = Pool::builder(manager)
+            .max_size(pool_size)
+            .wait_timeout(Some(timeout))
+            .create_timeout(Some(timeout))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| StoreError::permanent(format!("cannot make connections: {error}")))?;
+        let callers = Semaphore::new(pool_size.saturating_sub(RESERVED).max(1));
+        Ok(Self { pool, callers, tls, schema, timeout })
+    }
+
+    pub(super) fn schema(&self) -> &SchemaName {
+        &self.schema
+    }
+
+    /// A connection, for somebody who says what it is for.
+    pub(super) async fn client(&self, what: &str) -> Result<Object, Fault> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => Fault::new(what, &error),
+            PoolError::Timeout(_) => Fault::timed_out(what, "no connection was to be had in time"),
+            other => Fault::timed_out(what, other),
+        })
+    }
+
+    /// Calls a function of the schema for a caller. Its row is `r` in what is selected of it.
+    pub(super) async fn call(
+        &self,
+        what: &str,
+        select: &str,
+        function: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let _turn = self.turn(what).await?;
+        self.call_first(what, select, function, parameters).await
+    }
+
+    /// Waits until a caller may have a connection.
+    pub(super) async fn turn(&self, what: &str) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = tokio::time::timeout(self.timeout, self.callers.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| Fault::timed_out(what, "too much is asked for at a time"))
+    }
+
+    /// The same for the node, which does not wait for callers.
+    pub(super) async fn call_first(
+        &self,
+        what: &str,
+        select: &str,
+        function: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Fault> {
+        let sql = self.sql(select, function, parameters.len());
+        let mut tries = Tries::new(self, what);
+        loop {
+            let client = self.client(what).await?;
+            let answer = async { client.query_typed(&sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
+            let answer = tokio::time::timeout(self.timeout, answer).await;
+            if let Some(done) = tries.judge(client, answer) {
+                return done;
+            }
+        }
+    }
+
+    /// The text of a call.
+    pub(super) fn sql(&self, select: &str, function: &str, parameters: usize) -> String {
+        let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
+        format!("SELECT {select} FROM {}.{function}({}) AS r", self.schema.quoted(), numbers.join(", "))
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}
+
+/// Something that is one transaction, and is done again if it was rolled back for the sake of somebody else.
+pub(super) struct Tries<'a> {
+    database: &'a Database,
+    what: &'a str,
+    left: usize,
+}
+
+impl<'a> Tries<'a> {
+    pub(super) fn new(database: &'a Database, what: &'a str) -> Self {
+        Self { database, what, left: AGAIN_MAX }
+    }
+
+    /// What came of one try, and whether its connection can be used again; `None` if there is to be another.
+    pub(super) fn judge<T>(
+        &mut self,
+        client: Object,
+        answer: Result<Result<T, Fault>, Elapsed>,
+    ) -> Option<Result<T, Fault>> {
+        self.left -= 1;
+        let fault = match answer {
+            Ok(Ok(done)) => return Some(Ok(done)),
+            Ok(Err(fault)) => fault,
+            Err(_) => return Some(Err(self.give_up(client))),
+        };
+        match fault.kind {
+            Kind::Again if self.left > 0 => return None,
+            Kind::Again | Kind::Data | Kind::Other => {}
+            Kind::Lost => drop(Object::take(client)),
+            Kind::ReadOnly => {
+                drop(Object::take(client));
+                // The others are to the same server, which takes no writes any more.
+                self.database.pool.retain(|_, _| false);
+            }
+        }
+        Some(Err(fault))
+    }
+
+    fn give_up(&self, client: Object) -> Fault {
+        let (cancel, tls) = (client.cancel_token(), self.database.tls.clone());
+        drop(Object::take(client));
+        // If that is not heard either, the server ends it when it finds the connection closed.
+        tokio::spawn(async move { cancel.cancel_query(tls).await });
+        Fault::timed_out(self.what, format!("the database did not answer within {:?}", self.database.timeout))
+    }
+}

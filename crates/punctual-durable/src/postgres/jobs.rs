@@ -1,0 +1,372 @@
+//! What can be done with jobs: each is one call of the function of its name.
+
+use std::sync::Arc;
+
+use punctual::Reason;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::Shared;
+use super::coalesce::{Answer, Answers, JOBS_MAX};
+use super::error::{Fault, Kind};
+use super::rows::{
+    Columns, Parameter, Reader, count, explanation, field_with_nul, instant, job_columns, micros, moment, node_sql,
+    record, stage_name, uuid,
+};
+use crate::id::{JobId, NodeId};
+use crate::state::State;
+use crate::store::{
+    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Finished, Moment, NewJob,
+    Page, Query, Record, Redriven, Refused, Retention, Verdict,
+};
+use crate::time::Timestamp;
+
+const ENQUEUE: &str = "enqueue jobs";
+const CLAIM: &str = "claim jobs";
+const FINISH: &str = "finish jobs";
+const CANCEL: &str = "cancel a job";
+const EDIT: &str = "edit a job";
+const GET: &str = "look up a job";
+const QUERY: &str = "look up jobs";
+const EXPLAIN: &str = "explain a job";
+const REDRIVE: &str = "redrive a job";
+const PRUNE: &str = "prune jobs";
+const PURGE: &str = "purge jobs";
+
+/// The database's present, in an answer that has to do with time.
+pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
+
+impl Shared {
+    /// Takes jobs in, those of several callers together.
+    pub(super) async fn enqueue(self: Arc<Self>, jobs: Vec<NewJob>) -> Answers {
+        let mut answers: Vec<Option<Answer>> = jobs.iter().map(|job| refuse_nul(job).map(Err)).collect();
+        let good: Vec<(usize, &NewJob)> = jobs.iter().enumerate().filter(|(at, _)| answers[*at].is_none()).collect();
+        for chunk in good.chunks(JOBS_MAX) {
+            let chunk_answers = self.take_in(chunk.iter().map(|&(_, job)| job).collect()).await?;
+            for (&(at, _), answer) in chunk.iter().zip(chunk_answers) {
+                answers[at] = Some(answer);
+            }
+        }
+        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+        self.tell_of_new(&jobs, &answers);
+        Ok(answers)
+    }
+
+    /// One commit, unless one of them does not fit: then halves, until it is found.
+    async fn take_in(&self, jobs: Vec<&NewJob>) -> Result<Vec<Answer>, Fault> {
+        let mut answers = Vec::with_capacity(jobs.len());
+        let mut parts = vec![&jobs[..]];
+        while let Some(part) = parts.pop() {
+            let at = self.clock.given();
+            let columns = Columns::new(part.iter().copied());
+            match self.database.call(ENQUEUE, "*", "enqueue_batch", &columns.parameters(&at)).await {
+                Ok(rows) => answers.extend(admissions(part, &rows)?),
+                Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(fault) if fault.kind == Kind::Data => answers.push(Err(Refused::Bad(fault.told.to_string()))),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(answers)
+    }
+
+    fn tell_of_new(&self, jobs: &[NewJob], answers: &[Answer]) {
+        let now = self.clock.now();
+        let new =
+            jobs.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(Admitted::New | Admitted::Replaced(_))));
+        if let Some(due) = new.map(|(job, _)| job.due.from(now)).min() {
+            self.tell_work(Some(due).filter(|&due| due > now));
+        }
+        self.signals.ended(answers.iter().filter_map(|answer| match answer {
+            Ok(Admitted::Replaced(other)) => Some(*other),
+            _ => None,
+        }));
+    }
+
+    pub(super) async fn claim(&self, claim: Claim) -> Result<Claimed, Fault> {
+        let (node, max, at) = (node_sql(claim.node), count(claim.max), self.clock.given());
+        let kinds: Vec<&str> = claim.kinds.iter().map(|(kind, _)| kind.as_str()).collect();
+        let rooms: Vec<i64> = claim.kinds.iter().map(|&(_, room)| count(room)).collect();
+        let select = format!("{}, r.more, r.again_at, {PRESENT}", job_columns("r"));
+        let parameters: [Parameter<'_>; 5] = [
+            (&node, Type::INT8),
+            (&max, Type::INT8),
+            (&kinds, Type::TEXT_ARRAY),
+            (&rooms, Type::INT8_ARRAY),
+            (&at, Type::INT8),
+        ];
+        let sent = self.clock.local().now();
+        let rows = self.database.call_first(CLAIM, &select, "claim", &parameters).await?;
+        let mut claimed = Claimed::default();
+        for row in &rows {
+            let mut read = Reader::new(CLAIM, row);
+            match record(&mut read)? {
+                Some(record) => claimed.jobs.push(record),
+                None => {
+                    claimed.more = read.next::<Option<bool>>()?.unwrap_or_default();
+                    claimed.again_at = read.maybe_instant()?;
+                    self.clock.overheard(sent, read.next()?);
+                }
+            }
+        }
+        Ok(claimed)
+    }
+
+    pub(super) async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>, Fault> {
+        let (by, at) = (node_sql(node), self.clock.given());
+        let ids: Vec<_> = finishes.iter().map(|finish| uuid(finish.id)).collect();
+        let fences: Vec<i64> = finishes.iter().map(|finish| finish.fence.cast_signed()).collect();
+        let said: Vec<_> = finishes.iter().map(|finish| said(&finish.verdict)).collect();
+        let verdicts: Vec<&str> = said.iter().map(|said| said.0).collect();
+        let texts: Vec<Option<&str>> = said.iter().map(|said| said.1.as_deref()).collect();
+        let (due_at, due_in): (Vec<_>, Vec<_>) = said.iter().map(|said| moment(said.2)).unzip();
+        let parameters: [Parameter<'_>; 8] = [
+            (&by, Type::INT8),
+            (&ids, Type::UUID_ARRAY),
+            (&fences, Type::INT8_ARRAY),
+            (&verdicts, Type::TEXT_ARRAY),
+            (&texts, Type::TEXT_ARRAY),
+            (&due_at, Type::INT8_ARRAY),
+            (&due_in, Type::INT8_ARRAY),
+            (&at, Type::INT8),
+        ];
+        let rows = self.database.call_first(FINISH, "*", "finish", &parameters).await?;
+        let mut finished = vec![Finished::Stale; finishes.len()];
+        let mut is_work = false;
+        for row in &rows {
+            let mut read = Reader::new(FINISH, row);
+            let at: usize = read.number()?;
+            let Some(answer) = at.checked_sub(1).and_then(|at| finished.get_mut(at)) else { continue };
+            if let Some(state) = maybe_state(&mut read)? {
+                *answer = Finished::Done(state);
+                is_work |= read.next::<bool>()? || state.is_waiting();
+            }
+        }
+        self.tell_of_ends(&finishes, &finished, is_work);
+        Ok(finished)
+    }
+
+    fn tell_of_ends(&self, finishes: &[Finish], finished: &[Finished], is_work: bool) {
+        // The outcome of those that only stopped was told when it was settled.
+        let settles = |verdict: &Verdict| !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_));
+        let ended = finishes.iter().zip(finished).filter(|(finish, finished)| {
+            matches!(finished, Finished::Done(State { outcome: Some(_), .. })) && settles(&finish.verdict)
+        });
+        self.signals.ended(ended.map(|(finish, _)| finish.id));
+        if is_work {
+            self.tell_work(None);
+        } else {
+            self.signals.work();
+        }
+    }
+
+    pub(super) async fn cancel(&self, id: JobId, cause: CancelCause) -> Result<Cancelled, Fault> {
+        let (job, cause, at) = (uuid(id), cause.to_string(), self.clock.given());
+        let parameters: [Parameter<'_>; 3] = [(&job, Type::UUID), (&cause, Type::TEXT), (&at, Type::INT8)];
+        let rows = self.database.call(CANCEL, "*", "cancel", &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(Cancelled::Unknown) };
+        let mut read = Reader::new(CANCEL, row);
+        let (was, outcome) = (read.maybe_stage()?, read.maybe_outcome()?);
+        match (was, outcome) {
+            (_, Some(outcome)) => Ok(Cancelled::Ended(outcome)),
+            (Some(was), None) => {
+                self.signals.ended([id]);
+                self.tell_work(None);
+                Ok(Cancelled::Now(was))
+            }
+            (None, None) => Err(Fault::unreadable(CANCEL, "it has neither stage nor outcome")),
+        }
+    }
+
+    pub(super) async fn edit(&self, id: JobId, edit: Edit) -> Result<Edited, Fault> {
+        let (job, at) = (uuid(id), self.clock.given());
+        let (due_at, due_in) = moment(edit.due);
+        let (deadline_at, deadline_in) = moment(edit.deadline);
+        let (priority, attempts) = (edit.priority.map(i16::from), edit.max_attempts.map(i64::from));
+        let parameters: [Parameter<'_>; 9] = [
+            (&job, Type::UUID),
+            (&due_at, Type::INT8),
+            (&due_in, Type::INT8),
+            (&priority, Type::INT2),
+            (&edit.payload, Type::TEXT),
+            (&deadline_at, Type::INT8),
+            (&deadline_in, Type::INT8),
+            (&attempts, Type::INT8),
+            (&at, Type::INT8),
+        ];
+        let rows = self.database.call(EDIT, "*", "edit", &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(Edited::Unknown) };
+        let mut read = Reader::new(EDIT, row);
+        if read.next::<&str>()? == "done" {
+            self.tell_work(None);
+            return Ok(Edited::Done);
+        }
+        state(&mut read).map(Edited::NotWaiting)
+    }
+
+    pub(super) async fn get(&self, id: JobId) -> Result<Option<Record>, Fault> {
+        let (job, at) = (uuid(id), self.clock.given());
+        let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
+        let rows = self.database.call(GET, &job_columns("r"), "get", &parameters).await?;
+        Ok(records(GET, &rows)?.pop())
+    }
+
+    pub(super) async fn query(&self, query: Query) -> Result<Page, Fault> {
+        let size = query.page_size();
+        // One more than a page, to know whether there is another.
+        let (max, after, at) = (count(size + 1), query.after.map(uuid), self.clock.given());
+        let (stage, outcome) = (query.stage.map(stage_name), query.outcome.map(|outcome| outcome.to_string()));
+        let parameters: [Parameter<'_>; 9] = [
+            (&query.tenant, Type::TEXT),
+            (&query.kind, Type::TEXT),
+            (&stage, Type::TEXT),
+            (&outcome, Type::TEXT),
+            (&query.tag, Type::TEXT),
+            (&query.schedule, Type::TEXT),
+            (&after, Type::UUID),
+            (&max, Type::INT8),
+            (&at, Type::INT8),
+        ];
+        let rows = self.database.call(QUERY, &job_columns("r"), "query", &parameters).await?;
+        let mut jobs = records(QUERY, &rows)?;
+        let is_last = jobs.len() <= size;
+        jobs.truncate(size);
+        let next = jobs.last().filter(|_| !is_last).map(|record| record.job.id);
+        Ok(Page { jobs, next })
+    }
+
+    pub(super) async fn explain(&self, id: JobId) -> Result<Option<Explanation>, Fault> {
+        let (job, at) = (uuid(id), self.clock.given());
+        let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
+        let rows = self.database.call(EXPLAIN, "*", "explain", &parameters).await?;
+        rows.first().map(|row| explanation(&mut Reader::new(EXPLAIN, row))).transpose()
+    }
+
+    pub(super) async fn redrive(&self, id: JobId) -> Result<Redriven, Fault> {
+        let (job, at) = (uuid(id), self.clock.given());
+        let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
+        let rows = self.database.call(REDRIVE, "*", "redrive", &parameters).await?;
+        let Some(row) = rows.first() else { return Ok(Redriven::Unknown) };
+        let mut read = Reader::new(REDRIVE, row);
+        let (status, other) = (read.next::<&str>()?, read.maybe_id()?);
+        match (status, other) {
+            ("done", _) => {
+                self.tell_work(None);
+                Ok(Redriven::Done)
+            }
+            ("conflict", Some(other)) => Ok(Redriven::Conflict(other)),
+            _ => state(&mut read).map(Redriven::NotEnded),
+        }
+    }
+
+    pub(super) async fn prune(&self, retention: Retention, max: usize) -> Result<usize, Fault> {
+        let Retention { succeeded, failed, cancelled, expired } = retention;
+        let keep = [succeeded, failed, cancelled, expired].map(micros);
+        let (max, at) = (count(max), self.clock.given());
+        let parameters: [Parameter<'_>; 6] = [
+            (&keep[0], Type::INT8),
+            (&keep[1], Type::INT8),
+            (&keep[2], Type::INT8),
+            (&keep[3], Type::INT8),
+            (&max, Type::INT8),
+            (&at, Type::INT8),
+        ];
+        self.number(PRUNE, "prune", &parameters).await
+    }
+
+    pub(super) async fn purge(&self, ids: Vec<JobId>) -> Result<usize, Fault> {
+        let (ids, at) = (ids.into_iter().map(uuid).collect::<Vec<_>>(), self.clock.given());
+        self.number(PURGE, "purge", &[(&ids, Type::UUID_ARRAY), (&at, Type::INT8)]).await
+    }
+
+    /// Calls a function that answers how many.
+    pub(super) async fn number(
+        &self,
+        what: &str,
+        function: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<usize, Fault> {
+        let rows = self.database.call(what, "*", function, parameters).await?;
+        rows.first().map_or(Ok(0), |row| Reader::new(what, row).number())
+    }
+
+    /// Calls a function that answers whether.
+    pub(super) async fn whether(
+        &self,
+        what: &str,
+        function: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<bool, Fault> {
+        let rows = self.database.call(what, "*", function, parameters).await?;
+        rows.first().map_or(Ok(false), |row| Reader::new(what, row).next())
+    }
+}
+
+/// The server would refuse the whole batch.
+pub(super) fn refuse_nul(job: &NewJob) -> Option<Refused> {
+    let field = field_with_nul(job)?;
+    Some(Refused::Bad(format!("the job's {field} has a NUL character, which PostgreSQL cannot hold")))
+}
+
+/// What became of each job.
+pub(super) fn admissions(jobs: &[&NewJob], rows: &[Row]) -> Result<Vec<Answer>, Fault> {
+    if rows.len() != jobs.len() {
+        return Err(Fault::unreadable(ENQUEUE, format!("{} answers to {} jobs", rows.len(), jobs.len())));
+    }
+    jobs.iter().zip(rows).map(|(job, row)| admission(job, &mut Reader::new(ENQUEUE, row))).collect()
+}
+
+fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
+    let (_ord, status): (i64, &str) = (read.next()?, read.next()?);
+    let other = read.maybe_id()?;
+    let (count, max) = (read.maybe_number()?.unwrap_or_default(), read.maybe_number()?.unwrap_or_default());
+    let retry_after = read.maybe_length()?;
+    let tenant = || job.tenant.as_str().into();
+    let rejected = |reason| Err(Refused::Rejected { reason, retry_after });
+    Ok(match (status, other) {
+        ("new", _) => Ok(Admitted::New),
+        ("joined", Some(other)) => Ok(Admitted::Joined(other)),
+        ("replaced", Some(other)) => Ok(Admitted::Replaced(other)),
+        ("conflict", Some(other)) => Err(Refused::Conflict(other)),
+        ("closed", _) => rejected(Reason::Closed),
+        ("expired", _) => rejected(Reason::Expired),
+        ("backlog_full", _) => rejected(Reason::BacklogFull { tenant: tenant(), count, max }),
+        ("scheduled_full", _) => rejected(Reason::ScheduledFull { tenant: tenant(), count, max }),
+        (status, _) => return Err(Fault::unreadable(ENQUEUE, format!("{status:?} is no word of this version"))),
+    })
+}
+
+/// A verdict's word, its text and its moment.
+fn said(verdict: &Verdict) -> (&'static str, Option<String>, Option<Moment>) {
+    // The error of a handler is for people to read. That it cannot be written as it stands must not keep the job from ending.
+    let readable = |text: &String| Some(text.replace('\0', "\u{fffd}"));
+    match verdict {
+        Verdict::Succeeded(result) => ("succeeded", readable(result), None),
+        Verdict::Failed(error) => ("failed", readable(error), None),
+        Verdict::Retry { at, error } => ("retry", readable(error), Some(*at)),
+        Verdict::Snooze(at) => ("snooze", None, Some(*at)),
+        Verdict::Cancelled(reason) => ("cancelled", readable(reason), None),
+        Verdict::Release => ("release", None, None),
+        Verdict::Stopped => ("stopped", None, None),
+    }
+}
+
+fn maybe_state(read: &mut Reader<'_>) -> Result<Option<State>, Fault> {
+    let (stage, outcome) = (read.maybe_stage()?, read.maybe_outcome()?);
+    Ok(stage.map(|stage| State::new(stage, outcome)))
+}
+
+fn state(read: &mut Reader<'_>) -> Result<State, Fault> {
+    Ok(State::new(read.stage()?, read.maybe_outcome()?))
+}
+
+fn records(what: &str, rows: &[Row]) -> Result<Vec<Record>, Fault> {
+    rows.iter().filter_map(|row| record(&mut Reader::new(what, row)).transpose()).collect()
+}
+
+/// When there is something to do again.
+pub(super) fn next_instant(next: Option<i64>) -> Option<Timestamp> {
+    next.map(instant).filter(|&next| next != Timestamp::NEVER)
+}

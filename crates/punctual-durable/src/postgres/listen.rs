@@ -1,0 +1,229 @@
+//! The one connection that listens, and on which others are told.
+//!
+//! It goes to the server itself and not through a pooler, because notifications come to a session. It is checked every now and then, and
+//! made anew when it is lost; since something may have been said meanwhile, everybody looks then.
+//!
+//! What is said on it are hints, so it waits for no disk.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, Connection, Row, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::Shared;
+use super::error::Fault;
+use super::options::Address;
+use super::rows::{Parameter, node_id};
+use crate::error::StoreError;
+use crate::id::{JobId, NodeId};
+use crate::time::Timestamp;
+
+/// How often to ask whether the server is still there, and what time it is.
+const CHECK: Duration = Duration::from_millis(2_500);
+
+/// How long to wait before another try; doubles up to the second.
+const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How long an answer may take before the connection is given up.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+const LISTENING: &str = "listen for notifications";
+
+type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// The connection, while there is one.
+pub(super) struct Line {
+    address: Address,
+    tls: MakeRustlsConnect,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Line {
+    pub(super) fn new(address: Address) -> Result<Self, StoreError> {
+        let tls = address.trust.connector()?;
+        Ok(Self { address, tls, client: Mutex::default() })
+    }
+
+    /// Says something short, if somebody is there to hear it.
+    pub(super) async fn say(&self, what: &str, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(client) = client else { return Err(Fault::timed_out(what, "nobody listens at this moment")) };
+        match tokio::time::timeout(TIMEOUT, client.query_typed(sql, parameters)).await {
+            Ok(answer) => answer.map_err(|error| Fault::new(what, &error)),
+            Err(_) => Err(Fault::timed_out(what, format!("the database did not answer within {TIMEOUT:?}"))),
+        }
+    }
+
+    /// Waits until everything that was said before has been heard: the server sends it before it answers.
+    pub(super) async fn settle(&self) {
+        let _ = self.say(LISTENING, "SELECT", &[]).await;
+    }
+
+    fn set(&self, client: Option<Arc<Client>>) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+}
+
+/// Connects for the first time; then, for as long as the store is open, again and again. Answers when it has begun.
+pub(super) async fn listen(shared: &Arc<Shared>) -> Result<(), Fault> {
+    let wire = begin(shared).await?;
+    tokio::spawn(stay(shared.clone(), wire));
+    Ok(())
+}
+
+/// Begins to listen.
+async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
+    let fault = |error: tokio_postgres::Error| Fault::new(LISTENING, &error);
+    let connecting = shared.line.address.config.connect(shared.line.tls.clone());
+    let connected = tokio::time::timeout(TIMEOUT, connecting).await;
+    let (client, wire) = connected.map_err(|_| Fault::timed_out(LISTENING, "it took too long"))?.map_err(fault)?;
+    let wire = tokio::spawn(hear(shared.clone(), wire));
+    let channel = shared.database.schema().quoted();
+    // While it waits for a lock it hears nothing, so it does not wait long.
+    let begin = format!("SET synchronous_commit = off; SET lock_timeout = '100ms'; LISTEN {channel}");
+    client.batch_execute(&begin).await.map_err(fault)?;
+    shared.line.set(Some(Arc::new(client)));
+    shared.measure().await?;
+    Ok(wire)
+}
+
+/// Listens until the connection is lost, and begins anew.
+async fn stay(shared: Arc<Shared>, mut wire: JoinHandle<()>) {
+    loop {
+        tokio::select! {
+            _ = &mut wire => {}
+            fault = check(&shared) => tracing::warn!(target: "punctual", error = %fault.told, "nobody answers on the line"),
+        }
+        wire.abort();
+        shared.line.set(None);
+        let mut rest = REST.0;
+        wire = loop {
+            match begin(&shared).await {
+                Ok(wire) => break wire,
+                Err(fault) => tracing::warn!(target: "punctual", error = %fault.told, "cannot listen"),
+            }
+            // Not all processes at one instant.
+            tokio::time::sleep(rest.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            rest = (rest * 2).min(REST.1);
+        };
+        shared.missed_something();
+    }
+}
+
+/// Ends when nobody answers.
+async fn check(shared: &Shared) -> Fault {
+    loop {
+        tokio::time::sleep(CHECK).await;
+        if let Err(fault) = shared.measure().await {
+            return fault;
+        }
+    }
+}
+
+/// Hears what the server says, until the connection ends.
+async fn hear(shared: Arc<Shared>, mut wire: Wire) {
+    while let Some(message) = poll_fn(|cx| wire.poll_message(cx)).await {
+        match message {
+            Ok(AsyncMessage::Notification(said)) => {
+                if let Some((told, who)) = Told::parse(said.payload())
+                    && who != Some(shared.who)
+                {
+                    shared.hear(told);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(target: "punctual", %error, "the connection that listens was lost");
+                return;
+            }
+        }
+    }
+}
+
+/// What processes tell each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    /// There may be work, at an instant or at once.
+    Work(Option<Timestamp>),
+    /// These jobs have ended, for which somebody waits.
+    Ended(Vec<JobId>),
+    /// More have than fit.
+    Look,
+    /// A node should stop a job.
+    Stop(NodeId, JobId, u64),
+}
+
+impl Told {
+    /// Reads a payload, and who sent it if that was said; `None` if it is of a version that knows more words.
+    fn parse(payload: &str) -> Option<(Self, Option<u64>)> {
+        let (payload, who) = match payload.split_once(';') {
+            Some((payload, who)) => (payload, Some(u64::from_str_radix(who, 16).ok()?)),
+            None => (payload, None),
+        };
+        let told = match payload.split_at_checked(1)? {
+            ("w", "") => Self::Work(None),
+            ("w", due) => Self::Work(Some(Timestamp::from_micros(due.parse().ok()?))),
+            ("e", ids) => Self::Ended(ids.split(',').map(|id| id.parse().ok()).collect::<Option<_>>()?),
+            ("E", "") => Self::Look,
+            ("s", run) => {
+                let (node, run) = run.split_once(':')?;
+                let (job, fence) = run.split_once(':')?;
+                Self::Stop(node_id(node.parse().ok()?), job.parse().ok()?, fence.parse().ok()?)
+            }
+            _ => return None,
+        };
+        Some((told, who))
+    }
+}
+
+/// What to say if there may be work: when, and who says so, because that one knows already.
+pub(super) fn work_payload(due: Option<Timestamp>, who: u64) -> String {
+    due.map_or_else(|| format!("w;{who:x}"), |due| format!("w{};{who:x}", due.micros()))
+}
+
+/// How to say it.
+pub(super) async fn say_work(shared: &Shared, due: Option<Timestamp>) -> Result<(), Fault> {
+    let (channel, payload) = (shared.database.schema().plain(), work_payload(due, shared.who));
+    let parameters: [Parameter<'_>; 2] = [(&channel, Type::TEXT), (&payload, Type::TEXT)];
+    shared.line.say("tell others of work", "SELECT pg_notify($1, $2)", &parameters).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    #[test]
+    fn what_others_say_is_understood() {
+        let id: JobId = ID.parse().unwrap();
+        let due = Timestamp::from_micros(1_700_000_000_000_000);
+        let plain = |told| Some((told, None));
+        assert_eq!(Told::parse("w"), plain(Told::Work(None)));
+        assert_eq!(Told::parse("w1700000000000000"), plain(Told::Work(Some(due))));
+        assert_eq!(Told::parse("w-5"), plain(Told::Work(Some(Timestamp::from_micros(-5)))));
+        assert_eq!(Told::parse(&format!("e{ID},{ID}")), plain(Told::Ended(vec![id, id])));
+        assert_eq!(Told::parse("E"), plain(Told::Look));
+        let node = NodeId::from_u64(u64::MAX - 4);
+        assert_eq!(Told::parse(&format!("s-5:{ID}:3")), plain(Told::Stop(node, id, 3)));
+    }
+
+    #[test]
+    fn what_is_said_of_work_is_understood_with_who_said_it() {
+        let due = Some(Timestamp::from_micros(7));
+        assert_eq!(Told::parse(&work_payload(due, 255)), Some((Told::Work(due), Some(255))));
+        assert_eq!(Told::parse(&work_payload(None, u64::MAX)), Some((Told::Work(None), Some(u64::MAX))));
+    }
+
+    #[test]
+    fn what_a_newer_version_says_is_let_pass() {
+        for payload in ["", "x", "wx", "e", "e1,2", "Enough", "s1", "s1:2", "s1:x:3", "é", "w;", "w;zz"] {
+            assert_eq!(Told::parse(payload), None, "{payload:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Nodes: their signs of life, what they want, and what time brings.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::types::Type;
+
+use super::Shared;
+use super::error::Fault;
+use super::jobs::{PRESENT, next_instant};
+use super::rows::{Parameter, Reader, SCHEDULE, count, micros, node, node_sql, schedule, uuid};
+use crate::id::{JobId, NodeId};
+use crate::store::{Beat, NodeRecord, Pulse, Tended};
+
+const JOIN: &str = "join";
+const HEARTBEAT: &str = "beat";
+const LEAVE: &str = "leave";
+const TEND: &str = "tend the store";
+const WANT: &str = "want a job";
+const UNWANT: &str = "stop wanting a job";
+const NODES: &str = "look up the nodes";
+
+impl Shared {
+    pub(super) async fn join(&self, beat: Beat) -> Result<(), Fault> {
+        self.beat(JOIN, "join_node", &beat).await?;
+        self.change_nodes(|nodes| nodes.push(beat.node));
+        Ok(())
+    }
+
+    pub(super) async fn heartbeat(&self, beat: Beat) -> Result<Pulse, Fault> {
+        let rows = self.beat(HEARTBEAT, "heartbeat", &beat).await?;
+        let mut pulse = Pulse { known: false, running: Vec::new(), stop: Vec::new() };
+        for row in &rows {
+            let mut read = Reader::new(HEARTBEAT, row);
+            pulse.known = true;
+            let Some(id) = read.maybe_id()? else { continue };
+            let fence = read.next::<i64>()?.cast_unsigned();
+            pulse.running.push((id, fence));
+            if read.next()? {
+                pulse.stop.push((id, fence));
+            }
+        }
+        if !pulse.known {
+            self.change_nodes(|nodes| nodes.retain(|&node| node != beat.node));
+        }
+        Ok(pulse)
+    }
+
+    async fn beat(&self, what: &str, function: &str, beat: &Beat) -> Result<Vec<tokio_postgres::Row>, Fault> {
+        let (node, workers) = (node_sql(beat.node), count(beat.workers));
+        let (lease, at) = (micros(self.lease), self.clock.given());
+        let parameters: [Parameter<'_>; 7] = [
+            (&node, Type::INT8),
+            (&beat.name, Type::TEXT),
+            (&beat.kinds, Type::TEXT_ARRAY),
+            (&beat.paused, Type::TEXT_ARRAY),
+            (&workers, Type::INT8),
+            (&lease, Type::INT8),
+            (&at, Type::INT8),
+        ];
+        self.database.call_first(what, "*", function, &parameters).await
+    }
+
+    pub(super) async fn leave(&self, node: NodeId) -> Result<(), Fault> {
+        let (id, at) = (node_sql(node), self.clock.given());
+        self.database.call_first(LEAVE, "*", "leave", &[(&id, Type::INT8), (&at, Type::INT8)]).await?;
+        self.change_nodes(|nodes| nodes.retain(|&other| other != node));
+        // What it ran can run elsewhere; what only it wanted was cancelled.
+        self.tell_work(None);
+        self.signals.look();
+        Ok(())
+    }
+
+    /// The nodes of this process. If another one is the first from now on, those who wait are written down as waiting there.
+    fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeId>)) {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = nodes.first().copied();
+        change(&mut nodes);
+        if nodes.first().copied() != before {
+            self.waits_anew.notify_one();
+        }
+    }
+
+    /// Who waits in the name of this process: a node that is alive, or it would be forgotten.
+    pub(super) fn waiting_node(&self) -> Option<NodeId> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
+    }
+
+    pub(super) async fn tend(&self) -> Result<Tended, Fault> {
+        let at = self.clock.given();
+        let parameters: [Parameter<'_>; 1] = [(&at, Type::INT8)];
+        let select = format!("r.promoted, r.expired, r.lost, r.next, {PRESENT}");
+        let sent = self.clock.local().now();
+        self.is_tended.store(true, Ordering::Relaxed);
+        let rows = self.database.call_first(TEND, &select, "tend", &parameters).await?;
+        let mut tended = Tended::default();
+        if let Some(row) = rows.first() {
+            let mut read = Reader::new(TEND, row);
+            tended.promoted = read.number()?;
+            tended.expired = read.number()?;
+            tended.lost = read.number()?;
+            tended.next = next_instant(read.next()?);
+            self.clock.overheard(sent, read.next()?);
+        }
+        let rows = self.database.call_first(TEND, SCHEDULE, "due_schedules", &parameters).await?;
+        tended.schedules = rows.iter().map(|row| schedule(&mut Reader::new(TEND, row))).collect::<Result<_, _>>()?;
+        if tended.promoted + tended.expired + tended.lost > 0 {
+            self.signals.work();
+        }
+        if tended.expired + tended.lost > 0 {
+            self.signals.look();
+        }
+        Ok(tended)
+    }
+
+    pub(super) async fn want(&self, id: JobId, node: NodeId) -> Result<bool, Fault> {
+        let (job, node, at) = (uuid(id), node_sql(node), self.clock.given());
+        self.whether(WANT, "want", &[(&job, Type::UUID), (&node, Type::INT8), (&at, Type::INT8)]).await
+    }
+
+    pub(super) async fn unwant(&self, id: JobId, node: NodeId) -> Result<(), Fault> {
+        let (job, node, at) = (uuid(id), node_sql(node), self.clock.given());
+        let parameters: [Parameter<'_>; 3] = [(&job, Type::UUID), (&node, Type::INT8), (&at, Type::INT8)];
+        self.database.call(UNWANT, "*", "unwant", &parameters).await?;
+        // It may have been the last that wanted it.
+        self.signals.ended([id]);
+        self.tell_work(None);
+        Ok(())
+    }
+
+    pub(super) async fn node_records(&self) -> Result<Vec<NodeRecord>, Fault> {
+        let at = self.clock.given();
+        let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.expires_at, r.running";
+        let rows = self.database.call(NODES, select, "nodes", &[(&at, Type::INT8)]).await?;
+        rows.iter().map(|row| node(&mut Reader::new(NODES, row))).collect()
+    }
+}

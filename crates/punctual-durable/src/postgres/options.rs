@@ -1,0 +1,436 @@
+//! How to open a store: its URL, and what can be said besides.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use punctual::Clock;
+use tokio_postgres::Config;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+
+use super::PostgresStore;
+use super::schema::SchemaName;
+use super::tls::{Roots, Trust};
+use crate::error::StoreError;
+
+/// How to open a [`PostgresStore`].
+///
+/// # The URL
+/// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the first that takes writes
+/// is used, and when it stops doing so, the next. Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`,
+/// `keepalives_idle`, `options`, `target_session_attrs` ..) it may have those of this store, each of which is also a method here: `schema`,
+/// `listen_url`, `lease` and `timeout` (`10s`, `1500ms`), `pool_size`.
+///
+/// `sslmode` means what it means to libpq: `disable`, `prefer` (the default: encrypted if the server can), `require` (encrypted, whoever the
+/// server is, unless `sslrootcert` is given), `verify-ca` (and vouched for) and `verify-full` (and of that name). `sslrootcert` is a file
+/// of authorities, or `system` for those the operating system trusts, which are the default.
+///
+/// # Poolers
+/// A pooler such as PgBouncer may stand in between, also one that gives out connections by the transaction: nothing is
+/// prepared and nothing set in a session. Notifications need a session, though, so give the server's own address as `listen_url`.
+///
+/// # Example
+/// ```no_run
+/// # pollster::block_on(async {
+/// use punctual_durable::PostgresOptions;
+/// use std::time::Duration;
+/// let store = PostgresOptions::new().schema("jobs").lease(Duration::from_secs(5)).open("postgres://db1,db2/app").await?;
+/// # Ok::<(), punctual_durable::StoreError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is opened until `open`"]
+pub struct PostgresOptions {
+    pub(super) clock: Clock,
+    pub(super) schema: Option<String>,
+    pub(super) listen_url: Option<String>,
+    pub(super) lease: Duration,
+    pub(super) timeout: Duration,
+    pub(super) pool_size: usize,
+}
+
+/// A lease that is shorter could be lost to a slow moment of the network.
+const LEASE_MIN: Duration = Duration::from_secs(2);
+
+impl PostgresOptions {
+    /// The settings that a URL without parameters has.
+    ///
+    /// # Example
+    /// ```
+    /// let options = punctual_durable::PostgresOptions::new();
+    /// # drop(options);
+    /// ```
+    pub fn new() -> Self {
+        Self {
+            clock: Clock::system(),
+            schema: None,
+            listen_url: None,
+            lease: Duration::from_secs(10),
+            timeout: Duration::from_secs(30),
+            pool_size: 10,
+        }
+    }
+
+    /// A virtual clock gives the store its time, for tests. Otherwise the database does.
+    ///
+    /// # Example
+    /// ```
+    /// let clock = punctual::VirtualClock::new();
+    /// let options = punctual_durable::PostgresOptions::new().clock(&clock);
+    /// # drop(options);
+    /// ```
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+
+    /// The schema that the store's tables are in, which is made if there is none: `punctual` by default. Several stores can be in
+    /// one database.
+    ///
+    /// # Example
+    /// ```
+    /// let options = punctual_durable::PostgresOptions::new().schema("jobs");
+    /// # drop(options);
+    /// ```
+    pub fn schema(mut self, name: impl Into<String>) -> Self {
+        self.schema = Some(name.into());
+        self
+    }
+
+    /// Where to listen for notifications, if there is a pooler at the store's own address.
+    ///
+    /// # Example
+    /// ```
+    /// let options = punctual_durable::PostgresOptions::new().listen_url("postgres://db1,db2/app");
+    /// # drop(options);
+    /// ```
+    pub fn listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(url.into());
+        self
+    }
+
+    /// How long a node that is not heard of is taken to be alive; 10 s by default, at least 2 s. The jobs of one that died run again
+    /// after that.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let options = punctual_durable::PostgresOptions::new().lease(Duration::from_secs(2));
+    /// # drop(options);
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
+        self
+    }
+
+    /// How long to wait for the database's answer; 30 s by default. What takes longer is cancelled, and an error that
+    /// [is transient](StoreError::is_transient). It is this process that watches, so it holds behind a pooler too.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let options = punctual_durable::PostgresOptions::new().timeout(Duration::from_secs(5));
+    /// # drop(options);
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How many connections at most, besides the one that listens; 10 by default.
+    ///
+    /// # Example
+    /// ```
+    /// let options = punctual_durable::PostgresOptions::new().pool_size(4);
+    /// # drop(options);
+    /// ```
+    pub fn pool_size(mut self, connections: usize) -> Self {
+        self.pool_size = connections.max(1);
+        self
+    }
+
+    /// Opens the store, and makes its tables if there are none. What the URL says counts before what was said here.
+    ///
+    /// # Errors
+    /// If the URL has a mistake, which is permanent; if the database cannot be reached, or refuses.
+    ///
+    /// # Example
+    /// ```
+    /// # pollster::block_on(async {
+    /// use punctual_durable::PostgresOptions;
+    /// let error = PostgresOptions::new().open("postgres://localhost/app?shema=jobs").await.unwrap_err();
+    /// assert!(error.to_string().contains("\"shema\""));
+    /// # });
+    /// ```
+    pub async fn open(self, url: &str) -> Result<PostgresStore, StoreError> {
+        PostgresStore::start(Settings::new(self, url)?).await
+    }
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What was asked for, understood.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) clock: Clock,
+    pub(super) schema: SchemaName,
+    pub(super) server: Address,
+    /// Where to listen.
+    pub(super) direct: Address,
+    pub(super) lease: Duration,
+    pub(super) timeout: Duration,
+    pub(super) pool_size: usize,
+}
+
+/// A server, and whom to believe that it is the one.
+#[derive(Debug, Clone)]
+pub(super) struct Address {
+    pub(super) config: Config,
+    pub(super) trust: Trust,
+}
+
+impl Settings {
+    fn new(mut options: PostgresOptions, url: &str) -> Result<Self, StoreError> {
+        let parsed = Url::parse(url)?;
+        for (name, value) in &parsed.ours {
+            match name.as_str() {
+                "schema" => options = options.schema(value),
+                "listen_url" => options = options.listen_url(value),
+                "lease" => options = options.lease(time(name, value)?),
+                "timeout" => options = options.timeout(time(name, value)?),
+                _ => {
+                    let size = value.parse().ok().filter(|&size: &usize| size > 0);
+                    let bad = || bad(format!("pool_size is {value:?} (a number from 1 on is expected)"));
+                    options = options.pool_size(size.ok_or_else(bad)?);
+                }
+            }
+        }
+        let server = parsed.address()?;
+        let direct = match &options.listen_url {
+            Some(url) => Url::parse(url)?.plain()?.address()?,
+            None => server.clone(),
+        };
+        Ok(Self {
+            clock: options.clock,
+            schema: SchemaName::new(options.schema.as_deref().unwrap_or("punctual"))?,
+            server,
+            direct,
+            lease: options.lease,
+            timeout: options.timeout,
+            pool_size: options.pool_size,
+        })
+    }
+}
+
+/// A URL taken apart.
+struct Url<'a> {
+    /// Everything before the parameters.
+    head: &'a str,
+    /// Parameters of the driver, as they stand.
+    theirs: Vec<&'a str>,
+    /// Parameters of this store, decoded.
+    ours: Vec<(String, String)>,
+    ssl_mode: Option<String>,
+    ssl_root_cert: Option<String>,
+}
+
+/// The parameters of this store.
+const OURS: [&str; 5] = ["schema", "listen_url", "lease", "timeout", "pool_size"];
+
+/// Those of the driver that it knows in a URL.
+const THEIRS: [&str; 18] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
+];
+
+impl<'a> Url<'a> {
+    fn parse(url: &'a str) -> Result<Self, StoreError> {
+        let (head, parameters) = url.split_once('?').unwrap_or((url, ""));
+        let mut parsed = Self { head, theirs: Vec::new(), ours: Vec::new(), ssl_mode: None, ssl_root_cert: None };
+        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let decoded = || {
+                let text = percent_decode_str(value).decode_utf8();
+                text.map(String::from).map_err(|_| bad(format!("{name} is not text in UTF-8")))
+            };
+            match name {
+                "sslmode" => parsed.ssl_mode = Some(decoded()?),
+                "sslrootcert" => parsed.ssl_root_cert = Some(decoded()?),
+                _ if OURS.contains(&name) => parsed.ours.push((name.to_owned(), decoded()?)),
+                _ if THEIRS.contains(&name) => parsed.theirs.push(parameter),
+                _ => return Err(bad(format!("there is no parameter {name:?}"))),
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// One that says nothing of this store.
+    fn plain(self) -> Result<Self, StoreError> {
+        match self.ours.first() {
+            None => Ok(self),
+            Some((name, _)) => Err(bad(format!("the listen_url has the parameter {name:?}, which is for the other"))),
+        }
+    }
+
+    fn address(&self) -> Result<Address, StoreError> {
+        let (ssl_mode, trust) = self.trust()?;
+        let text = format!("{}?{}", self.head, self.theirs.join("&"));
+        let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
+            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            bad(cause)
+        })?;
+        config.ssl_mode(ssl_mode);
+        if !self.says("target_session_attrs") {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if !self.says("connect_timeout") {
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        // A server that vanishes without a word is noticed within half a minute, not within two hours.
+        if !self.says("keepalives_idle") {
+            config.keepalives_idle(Duration::from_secs(10));
+        }
+        if !self.says("keepalives_interval") {
+            config.keepalives_interval(Duration::from_secs(5));
+        }
+        if !self.says("keepalives_retries") {
+            config.keepalives_retries(3);
+        }
+        if !self.says("application_name") {
+            config.application_name("punctual");
+        }
+        Ok(Address { config, trust })
+    }
+
+    fn trust(&self) -> Result<(SslMode, Trust), StoreError> {
+        let roots = match self.ssl_root_cert.as_deref() {
+            None | Some("system") => Roots::System,
+            Some(file) => Roots::File(file.into()),
+        };
+        let is_given = self.ssl_root_cert.is_some();
+        Ok(match self.ssl_mode.as_deref() {
+            Some("disable") => (SslMode::Disable, Trust::Anybody),
+            None | Some("prefer") => (SslMode::Prefer, Trust::Anybody),
+            Some("require") if is_given => (SslMode::Require, Trust::Vouched(roots)),
+            Some("require") => (SslMode::Require, Trust::Anybody),
+            Some("verify-ca") => (SslMode::Require, Trust::Vouched(roots)),
+            Some("verify-full") => (SslMode::Require, Trust::Named(roots)),
+            Some(other) => {
+                let modes = "disable, prefer, require, verify-ca or verify-full";
+                return Err(bad(format!("sslmode is {other:?} ({modes} is expected)")));
+            }
+        })
+    }
+
+    fn says(&self, name: &str) -> bool {
+        self.theirs.iter().any(|parameter| parameter.split('=').next() == Some(name))
+    }
+}
+
+/// `10s`, `1500ms`, or seconds.
+fn time(name: &str, text: &str) -> Result<Duration, StoreError> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let number: Option<u64> = number.parse().ok();
+    match (number, unit) {
+        (Some(number), "ms") => Ok(Duration::from_millis(number)),
+        (Some(number), "s" | "") => Ok(Duration::from_secs(number)),
+        _ => Err(bad(format!("{name} is {text:?} (a time such as 10s or 1500ms is expected)"))),
+    }
+}
+
+fn bad(why: impl std::fmt::Display) -> StoreError {
+    StoreError::permanent(format!("the URL of the PostgreSQL store is wrong: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::config::Host;
+
+    use super::*;
+
+    fn settings(url: &str) -> Settings {
+        Settings::new(PostgresOptions::new(), url).unwrap()
+    }
+
+    fn mistake(url: &str) -> String {
+        let error = Settings::new(PostgresOptions::new(), url).unwrap_err();
+        assert!(!error.is_transient(), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_plain_url_has_the_defaults() {
+        let Settings { schema, server, lease, pool_size, .. } = settings("postgres://ann:secret@db/app");
+        assert_eq!((schema.quoted(), lease, pool_size), ("\"punctual\"", Duration::from_secs(10), 10));
+        assert_eq!(server.config.get_hosts(), [Host::Tcp("db".into())]);
+        assert_eq!((server.config.get_user(), server.config.get_dbname()), (Some("ann"), Some("app")));
+        assert_eq!(server.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        assert_eq!((server.config.get_ssl_mode(), server.trust), (SslMode::Prefer, Trust::Anybody));
+        assert_eq!(server.config.get_application_name(), Some("punctual"));
+    }
+
+    #[test]
+    fn the_url_has_our_parameters_and_those_of_the_driver() {
+        let url = "postgresql://a@h1:1,h2:2/app?schema=jobs&lease=2500ms&pool_size=3&timeout=7&application_name=mine\
+                   &connect_timeout=9&listen_url=postgres%3A%2F%2Fdirect%2Fapp%3Fsslmode%3Ddisable";
+        let Settings { schema, server, direct, lease, timeout, pool_size, .. } = settings(url);
+        assert_eq!((schema.quoted(), pool_size), ("\"jobs\"", 3));
+        assert_eq!((lease, timeout), (Duration::from_millis(2_500), Duration::from_secs(7)));
+        assert_eq!(server.config.get_hosts().len(), 2);
+        assert_eq!(server.config.get_application_name(), Some("mine"));
+        assert_eq!(server.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
+        assert_eq!(direct.config.get_hosts(), [Host::Tcp("direct".into())]);
+        assert_eq!(direct.config.get_ssl_mode(), SslMode::Disable);
+    }
+
+    #[test]
+    fn encryption_means_what_it_means_to_libpq() {
+        let trust = |parameters: &str| {
+            let Address { config, trust } = settings(&format!("postgres://h/d?{parameters}")).server;
+            (config.get_ssl_mode(), trust)
+        };
+        let file = || Roots::File("/ca.pem".into());
+        assert_eq!(trust("sslmode=disable"), (SslMode::Disable, Trust::Anybody));
+        assert_eq!(trust("sslmode=require"), (SslMode::Require, Trust::Anybody));
+        assert_eq!(trust("sslmode=require&sslrootcert=/ca.pem"), (SslMode::Require, Trust::Vouched(file())));
+        assert_eq!(trust("sslmode=verify-ca&sslrootcert=%2Fca.pem"), (SslMode::Require, Trust::Vouched(file())));
+        assert_eq!(trust("sslmode=verify-full"), (SslMode::Require, Trust::Named(Roots::System)));
+    }
+
+    #[test]
+    fn a_mistake_is_named_and_the_password_is_not() {
+        assert!(mistake("postgres://a:secret@h/d?colour=red").contains("\"colour\""));
+        assert!(mistake("postgres://a:secret@h/d?sslmode=allow").contains("\"allow\""));
+        assert!(mistake("postgres://a:secret@h/d?lease=soon").contains("lease is \"soon\""));
+        assert!(mistake("postgres://a:secret@h/d?pool_size=0").contains("pool_size is \"0\""));
+        assert!(mistake("postgres://a:secret@h/d?connect_timeout=x").contains("connect_timeout"));
+        assert!(mistake("postgres://a:secret@h:port/d").contains("port"));
+        assert!(mistake("postgres://h/d?schema=").contains("schema"));
+        assert!(mistake("postgres://h/d?listen_url=postgres%3A%2F%2Fh%3Fschema%3Dx").contains("\"schema\""));
+    }
+
+    #[test]
+    fn a_lease_is_not_too_short() {
+        assert_eq!(settings("postgres://h/d?lease=1ms").lease, LEASE_MIN);
+    }
+}

@@ -1,0 +1,140 @@
+//! Stored series of jobs.
+
+use deadpool_postgres::Object;
+use punctual::Missed;
+use tokio_postgres::types::Type;
+
+use super::Shared;
+use super::connect::Tries;
+use super::error::{Fault, Kind};
+use super::jobs::{admissions, refuse_nul};
+use super::rows::{Columns, Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule, template, uuid};
+use crate::store::{Admitted, Fire, Fired, NewJob, Refused, Rule, Schedule};
+
+const PUT: &str = "put a schedule";
+const REMOVE: &str = "remove a schedule";
+const PAUSE: &str = "pause a schedule";
+const LOOK_UP: &str = "look up schedules";
+const FIRE: &str = "fire a schedule";
+
+impl Shared {
+    pub(super) async fn put_schedule(&self, put: Schedule) -> Result<(), Fault> {
+        let (cron, zone, period, anchor) = match &put.rule {
+            Rule::Cron { expression, zone } => (Some(expression), Some(zone), None, None),
+            Rule::Every { period, anchor } => (None, None, Some(nanos(*period)), Some(instant_sql(*anchor))),
+        };
+        let (on_missed, most) = match put.missed {
+            Missed::Skip => ("skip", None),
+            Missed::All { max } => ("all", Some(i64::from(max))),
+            _ => ("once", None),
+        };
+        let (template, at) = (template(&put.template), self.clock.given());
+        let (next, last) = (put.next.map(instant_sql), put.last.map(uuid));
+        let (fired, missed) = (put.fired.cast_signed(), put.missed_count.cast_signed());
+        let parameters: [Parameter<'_>; 15] = [
+            (&put.name, Type::TEXT),
+            (&put.template.tenant, Type::TEXT),
+            (&cron, Type::TEXT),
+            (&zone, Type::TEXT),
+            (&period, Type::INT8),
+            (&anchor, Type::INT8),
+            (&on_missed, Type::TEXT),
+            (&most, Type::INT8),
+            (&template, Type::TEXT),
+            (&next, Type::INT8),
+            (&put.paused, Type::BOOL),
+            (&last, Type::UUID),
+            (&fired, Type::INT8),
+            (&missed, Type::INT8),
+            (&at, Type::INT8),
+        ];
+        self.database.call(PUT, "*", "put_schedule", &parameters).await?;
+        self.tell_work(None);
+        Ok(())
+    }
+
+    pub(super) async fn remove_schedule(&self, name: String) -> Result<bool, Fault> {
+        self.whether(REMOVE, "remove_schedule", &[(&name, Type::TEXT)]).await
+    }
+
+    pub(super) async fn pause_schedule(&self, name: String, paused: bool) -> Result<bool, Fault> {
+        let found = self.whether(PAUSE, "pause_schedule", &[(&name, Type::TEXT), (&paused, Type::BOOL)]).await?;
+        self.tell_work(None);
+        Ok(found)
+    }
+
+    pub(super) async fn schedules(&self, after: Option<String>, max: usize) -> Result<Vec<Schedule>, Fault> {
+        let max = count(max);
+        let parameters: [Parameter<'_>; 2] = [(&after, Type::TEXT), (&max, Type::INT8)];
+        let rows = self.database.call(LOOK_UP, SCHEDULE, "schedules", &parameters).await?;
+        rows.iter().map(|row| schedule(&mut Reader::new(LOOK_UP, row))).collect()
+    }
+
+    /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last.
+    pub(super) async fn fire(&self, fire: Fire) -> Result<Fired, Fault> {
+        let job = match &fire.job {
+            None => Err(Fired::Missed),
+            Some(job) => refuse_nul(job).map_or(Ok(job), |bad| Err(Fired::Refused(bad))),
+        };
+        let fired = match self.try_to_fire(&fire, &job).await {
+            Err(fault) if fault.kind == Kind::Data => {
+                let bad = Fired::Refused(Refused::Bad(fault.told.to_string()));
+                self.try_to_fire(&fire, &Err(bad)).await?
+            }
+            fired => fired?,
+        };
+        // The next tick is a new instant to tend.
+        self.tell_work(None);
+        Ok(fired)
+    }
+
+    async fn try_to_fire(&self, fire: &Fire, job: &Result<&NewJob, Fired>) -> Result<Fired, Fault> {
+        let mut tries = Tries::new(&self.database, FIRE);
+        loop {
+            let mut client = self.database.client(FIRE).await?;
+            let fired = tokio::time::timeout(self.database.timeout(), self.transact(&mut client, fire, job)).await;
+            if let Some(fired) = tries.judge(client, fired) {
+                return fired;
+            }
+        }
+    }
+
+    /// One transaction: if the schedule is at its tick, the job is taken in, and the schedule moves on.
+    async fn transact(&self, client: &mut Object, fire: &Fire, job: &Result<&NewJob, Fired>) -> Result<Fired, Fault> {
+        let (tick, at) = (instant_sql(fire.tick), self.clock.given());
+        let fault = |error: tokio_postgres::Error| Fault::new(FIRE, &error);
+        let transaction = client.transaction().await.map_err(fault)?;
+        let call = |function: &str, parameters: usize| self.database.sql("*", function, parameters);
+        let begin: [Parameter<'_>; 3] = [(&fire.schedule, Type::TEXT), (&tick, Type::INT8), (&at, Type::INT8)];
+        let rows = transaction.query_typed(&call("fire_begin", 3), &begin).await.map_err(fault)?;
+        let Some(row) = rows.first() else { return Ok(Fired::Lost) };
+        let mut read = Reader::new(FIRE, row);
+        match (read.next::<&str>()?, read.maybe_id()?) {
+            ("go", _) => {}
+            ("overlapped", Some(last)) => return Ok(Fired::Overlapped(last)),
+            _ => return Ok(Fired::Lost),
+        }
+        let fired = match *job {
+            Err(ref missed) => missed.clone(),
+            Ok(job) => {
+                let columns = Columns::new([job]);
+                let rows = transaction.query_typed(&call("enqueue_batch", 25), &columns.parameters(&at)).await;
+                match admissions(&[job], &rows.map_err(fault)?)?.pop() {
+                    // The job that has the tick's key stands for it.
+                    Some(Ok(Admitted::Joined(other))) => Fired::Enqueued(other),
+                    Some(Ok(Admitted::New | Admitted::Replaced(_))) => Fired::Enqueued(job.id),
+                    Some(Err(refused)) => Fired::Refused(refused),
+                    None => Fired::Missed,
+                }
+            }
+        };
+        let made = if let Fired::Enqueued(id) = fired { Some(uuid(id)) } else { None };
+        let next = fire.next.map(instant_sql);
+        let missed = fire.missed.saturating_add(u64::from(made.is_none())).cast_signed();
+        let end: [Parameter<'_>; 4] =
+            [(&fire.schedule, Type::TEXT), (&next, Type::INT8), (&missed, Type::INT8), (&made, Type::UUID)];
+        transaction.query_typed(&call("fire_end", 4), &end).await.map_err(fault)?;
+        transaction.commit().await.map_err(fault)?;
+        Ok(fired)
+    }
+}
