@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::{Clock, JobHandle, Scheduler};
 
@@ -90,9 +90,9 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// Beats until the engine is gone.
-    pub(crate) async fn live(self, lease: Duration) {
-        let mut renewed = self.clock.now();
+    /// Beats until the engine is gone. The lease began at the earliest when the join was sent.
+    pub(crate) async fn live(self, lease: Duration, joined: Instant) {
+        let mut renewed = joined;
         loop {
             if !rest(&self.engine, lease / BEATS).await {
                 return;
@@ -122,7 +122,7 @@ impl Body {
         }
     }
 
-    async fn start_anew(&self) -> std::time::Instant {
+    async fn start_anew(&self) -> Instant {
         self.heart.become_new(&self.ids);
         self.store.signals().work();
         loop {

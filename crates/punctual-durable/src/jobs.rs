@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::{Clock, Cron, Scheduler};
 use serde::de::DeserializeOwned;
@@ -599,7 +599,7 @@ impl Jobs {
     }
 
     /// Where leases end without a sign of life, gives one now and then.
-    fn keep_alive(&self) -> Result<(), StoreError> {
+    fn keep_alive(&self, joined: Instant) -> Result<(), StoreError> {
         let Some(lease) = self.0.store.lease() else { return Ok(()) };
         let body = Body {
             heart: self.0.heart.clone(),
@@ -608,7 +608,7 @@ impl Jobs {
             clock: self.0.clock.clone(),
             ids: self.0.ids.clone(),
         };
-        match self.0.engine.now().name("heartbeat").spawn(move |_| body.live(lease)) {
+        match self.0.engine.now().name("heartbeat").spawn(move |_| body.live(lease, joined)) {
             Ok(heartbeat) => heartbeat.detach(),
             Err(rejected) => return Err(StoreError::permanent(rejected.to_string())),
         }
@@ -810,6 +810,7 @@ impl JobsBuilder {
     pub async fn over(self, store: Arc<dyn Store>) -> Result<Jobs, OpenError> {
         let ids = Arc::new(Ids::new(self.seed));
         let heart = Arc::new(Heart::new(ids.node()));
+        let joined = self.clock.now();
         store.join(heart.beat()).await?;
         let engine = enter_runtime(Scheduler::builder().workers(1).clock(&self.clock));
         let engine = engine.build().map_err(|error| StoreError::permanent(error.to_string()))?;
@@ -826,7 +827,7 @@ impl JobsBuilder {
             engine,
             started: Mutex::new(false),
         }));
-        jobs.keep_alive()?;
+        jobs.keep_alive(joined)?;
         Ok(jobs)
     }
 }

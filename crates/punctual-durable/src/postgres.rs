@@ -8,6 +8,7 @@
 
 mod clock;
 mod coalesce;
+mod columns;
 mod connect;
 mod error;
 mod jobs;
@@ -19,6 +20,7 @@ mod order;
 mod rows;
 mod schedules;
 mod schema;
+mod template;
 mod tenants;
 mod threads;
 mod tls;
@@ -32,7 +34,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_postgres::types::Type;
 
 use crate::error::StoreError;
 use crate::id::{JobId, NodeId};
@@ -45,7 +46,7 @@ use crate::store::{
 use crate::time::Timestamp;
 use clock::DatabaseClock;
 use coalesce::Coalescer;
-use connect::Database;
+use connect::{Database, Function};
 use error::Fault;
 use listen::{Line, Told};
 use notify::Notifier;
@@ -230,12 +231,11 @@ impl Shared {
 
     /// Asks what time it is there.
     async fn measure(&self) -> Result<(), Fault> {
-        const WHAT: &str = "ask for the time";
-        let at: Option<i64> = None;
+        const CLOCK: Function = Function::new("clock", "ask for the time");
         let sent = self.clock.local().now();
-        let rows = self.line.say(WHAT, &self.database.sql("*", "clock", 1), &[(&at, Type::INT8)]).await?;
+        let rows = self.line.say(CLOCK.what, &self.database.sql(CLOCK, "*", 0), &[]).await?;
         if let Some(row) = rows.first() {
-            self.clock.heard(sent, Reader::new(WHAT, row).next()?);
+            self.clock.heard(sent, Reader::new(CLOCK.what, row).next()?);
         }
         Ok(())
     }

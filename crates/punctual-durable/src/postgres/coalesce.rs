@@ -164,7 +164,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Slow(Arc<Mutex<Vec<Call>>>);
 
-    /// The jobs of a call, and what lets it go.
+    /// The jobs of a call, and what makes it answer.
     type Call = (Vec<u128>, oneshot::Sender<()>);
 
     impl Slow {

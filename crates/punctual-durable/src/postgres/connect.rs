@@ -20,6 +20,35 @@ const AGAIN_MAX: usize = 5;
 /// So many connections are kept for the node, however much callers ask for at a time: it must beat, and finish what it runs.
 const RESERVED: usize = 3;
 
+/// How often to do again, on another connection, what can be done twice.
+const ELSEWHERE_MAX: usize = 2;
+
+/// A function of the schema.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Function {
+    pub(super) name: &'static str,
+    /// What it does, for errors: "cannot .."
+    pub(super) what: &'static str,
+    /// It is the node's, which does not wait for callers.
+    is_of_node: bool,
+    /// Doing it twice is doing it once, so a lost connection need not be an error.
+    is_repeatable: bool,
+}
+
+impl Function {
+    pub(super) const fn new(name: &'static str, what: &'static str) -> Self {
+        Self { name, what, is_of_node: false, is_repeatable: false }
+    }
+
+    pub(super) const fn of_node(self) -> Self {
+        Self { is_of_node: true, ..self }
+    }
+
+    pub(super) const fn repeatable(self) -> Self {
+        Self { is_repeatable: true, ..self }
+    }
+}
+
 /// The database, by connections that are shared.
 pub(super) struct Database {
     pool: Pool,
@@ -64,34 +93,17 @@ impl Database {
         })
     }
 
-    /// Calls a function of the schema for a caller. Its row is `r` in what is selected of it.
+    /// Calls a function. Its row is `r` in what is selected of it.
     pub(super) async fn call(
         &self,
-        what: &str,
+        function: Function,
         select: &str,
-        function: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
-        let _turn = self.turn(what).await?;
-        self.call_first(what, select, function, parameters).await
-    }
-
-    /// Waits until a caller may have a connection.
-    pub(super) async fn turn(&self, what: &str) -> Result<SemaphorePermit<'_>, Fault> {
-        let turn = tokio::time::timeout(self.timeout, self.callers.acquire()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| Fault::timed_out(what, "too much is asked for at a time"))
-    }
-
-    /// The same for the node, which does not wait for callers.
-    pub(super) async fn call_first(
-        &self,
-        what: &str,
-        select: &str,
-        function: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<Vec<Row>, Fault> {
-        let sql = self.sql(select, function, parameters.len());
-        let mut tries = Tries::new(self, what);
+        let what = function.what;
+        let _turn = if function.is_of_node { None } else { Some(self.turn(what).await?) };
+        let sql = self.sql(function, select, parameters.len());
+        let mut tries = Tries::new(self, function);
         loop {
             let client = self.client(what).await?;
             let answer = async { client.query_typed(&sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
@@ -103,9 +115,15 @@ impl Database {
     }
 
     /// The text of a call.
-    pub(super) fn sql(&self, select: &str, function: &str, parameters: usize) -> String {
+    pub(super) fn sql(&self, function: Function, select: &str, parameters: usize) -> String {
         let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
-        format!("SELECT {select} FROM {}.{function}({}) AS r", self.schema.quoted(), numbers.join(", "))
+        format!("SELECT {select} FROM {}.{}({}) AS r", self.schema.quoted(), function.name, numbers.join(", "))
+    }
+
+    /// Waits until a caller may have a connection.
+    async fn turn(&self, what: &str) -> Result<SemaphorePermit<'_>, Fault> {
+        let turn = tokio::time::timeout(self.timeout, self.callers.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| Fault::timed_out(what, "too much is asked for at a time"))
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -113,16 +131,19 @@ impl Database {
     }
 }
 
-/// Something that is one transaction, and is done again if it was rolled back for the sake of somebody else.
+/// Something that is one transaction: done again if it was rolled back for the sake of somebody else, or if the connection was lost and
+/// it does not matter whether it was done.
 pub(super) struct Tries<'a> {
     database: &'a Database,
-    what: &'a str,
-    left: usize,
+    what: &'static str,
+    again: usize,
+    elsewhere: usize,
 }
 
 impl<'a> Tries<'a> {
-    pub(super) fn new(database: &'a Database, what: &'a str) -> Self {
-        Self { database, what, left: AGAIN_MAX }
+    pub(super) fn new(database: &'a Database, function: Function) -> Self {
+        let elsewhere = if function.is_repeatable { ELSEWHERE_MAX } else { 0 };
+        Self { database, what: function.what, again: AGAIN_MAX, elsewhere }
     }
 
     /// What came of one try, and whether its connection can be used again; `None` if there is to be another.
@@ -131,16 +152,24 @@ impl<'a> Tries<'a> {
         client: Object,
         answer: Result<Result<T, Fault>, Elapsed>,
     ) -> Option<Result<T, Fault>> {
-        self.left -= 1;
         let fault = match answer {
             Ok(Ok(done)) => return Some(Ok(done)),
             Ok(Err(fault)) => fault,
             Err(_) => return Some(Err(self.give_up(client))),
         };
         match fault.kind {
-            Kind::Again if self.left > 0 => return None,
+            Kind::Again if self.again > 0 => {
+                self.again -= 1;
+                return None;
+            }
             Kind::Again | Kind::Data | Kind::Other => {}
-            Kind::Lost => drop(Object::take(client)),
+            Kind::Lost => {
+                drop(Object::take(client));
+                if self.elsewhere > 0 && fault.told.is_transient() {
+                    self.elsewhere -= 1;
+                    return None;
+                }
+            }
             Kind::ReadOnly => {
                 drop(Object::take(client));
                 // The others are to the same server, which takes no writes any more.

@@ -8,10 +8,11 @@ use tokio_postgres::types::Type;
 
 use super::Shared;
 use super::coalesce::{Answer, Answers, JOBS_MAX};
+use super::columns::{Columns, field_with_nul};
+use super::connect::Function;
 use super::error::{Fault, Kind};
 use super::rows::{
-    Columns, Parameter, Reader, count, explanation, field_with_nul, instant, job_columns, micros, moment, node_sql,
-    record, stage_name, uuid,
+    Parameter, Reader, count, explanation, instant, job_columns, micros, moment, node_sql, record, stage_name, uuid,
 };
 use crate::id::{JobId, NodeId};
 use crate::state::State;
@@ -21,17 +22,17 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-const ENQUEUE: &str = "enqueue jobs";
-const CLAIM: &str = "claim jobs";
-const FINISH: &str = "finish jobs";
-const CANCEL: &str = "cancel a job";
-const EDIT: &str = "edit a job";
-const GET: &str = "look up a job";
-const QUERY: &str = "look up jobs";
-const EXPLAIN: &str = "explain a job";
-const REDRIVE: &str = "redrive a job";
-const PRUNE: &str = "prune jobs";
-const PURGE: &str = "purge jobs";
+pub(super) const ENQUEUE: Function = Function::new("enqueue_batch", "enqueue jobs").repeatable();
+const CLAIM: Function = Function::new("claim", "claim jobs").of_node();
+const FINISH: Function = Function::new("finish", "finish jobs").of_node();
+const CANCEL: Function = Function::new("cancel", "cancel a job");
+const EDIT: Function = Function::new("edit", "edit a job");
+const GET: Function = Function::new("get", "look up a job").repeatable();
+const QUERY: Function = Function::new("query", "look up jobs").repeatable();
+const EXPLAIN: Function = Function::new("explain", "explain a job").repeatable();
+const REDRIVE: Function = Function::new("redrive", "redrive a job");
+const PRUNE: Function = Function::new("prune", "prune jobs");
+const PURGE: Function = Function::new("purge", "purge jobs");
 
 /// The database's present, in an answer that has to do with time.
 pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
@@ -59,7 +60,7 @@ impl Shared {
         while let Some(part) = parts.pop() {
             let at = self.clock.given();
             let columns = Columns::new(part.iter().copied());
-            match self.database.call(ENQUEUE, "*", "enqueue_batch", &columns.parameters(&at)).await {
+            match self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await {
                 Ok(rows) => answers.extend(admissions(part, &rows)?),
                 Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
@@ -98,10 +99,10 @@ impl Shared {
             (&at, Type::INT8),
         ];
         let sent = self.clock.local().now();
-        let rows = self.database.call_first(CLAIM, &select, "claim", &parameters).await?;
+        let rows = self.database.call(CLAIM, &select, &parameters).await?;
         let mut claimed = Claimed::default();
         for row in &rows {
-            let mut read = Reader::new(CLAIM, row);
+            let mut read = Reader::new(CLAIM.what, row);
             match record(&mut read)? {
                 Some(record) => claimed.jobs.push(record),
                 None => {
@@ -132,11 +133,11 @@ impl Shared {
             (&due_in, Type::INT8_ARRAY),
             (&at, Type::INT8),
         ];
-        let rows = self.database.call_first(FINISH, "*", "finish", &parameters).await?;
+        let rows = self.database.call(FINISH, "*", &parameters).await?;
         let mut finished = vec![Finished::Stale; finishes.len()];
         let mut is_work = false;
         for row in &rows {
-            let mut read = Reader::new(FINISH, row);
+            let mut read = Reader::new(FINISH.what, row);
             let at: usize = read.number()?;
             let Some(answer) = at.checked_sub(1).and_then(|at| finished.get_mut(at)) else { continue };
             if let Some(state) = maybe_state(&mut read)? {
@@ -165,9 +166,9 @@ impl Shared {
     pub(super) async fn cancel(&self, id: JobId, cause: CancelCause) -> Result<Cancelled, Fault> {
         let (job, cause, at) = (uuid(id), cause.to_string(), self.clock.given());
         let parameters: [Parameter<'_>; 3] = [(&job, Type::UUID), (&cause, Type::TEXT), (&at, Type::INT8)];
-        let rows = self.database.call(CANCEL, "*", "cancel", &parameters).await?;
+        let rows = self.database.call(CANCEL, "*", &parameters).await?;
         let Some(row) = rows.first() else { return Ok(Cancelled::Unknown) };
-        let mut read = Reader::new(CANCEL, row);
+        let mut read = Reader::new(CANCEL.what, row);
         let (was, outcome) = (read.maybe_stage()?, read.maybe_outcome()?);
         match (was, outcome) {
             (_, Some(outcome)) => Ok(Cancelled::Ended(outcome)),
@@ -176,7 +177,7 @@ impl Shared {
                 self.tell_work(None);
                 Ok(Cancelled::Now(was))
             }
-            (None, None) => Err(Fault::unreadable(CANCEL, "it has neither stage nor outcome")),
+            (None, None) => Err(Fault::unreadable(CANCEL.what, "it has neither stage nor outcome")),
         }
     }
 
@@ -196,9 +197,9 @@ impl Shared {
             (&attempts, Type::INT8),
             (&at, Type::INT8),
         ];
-        let rows = self.database.call(EDIT, "*", "edit", &parameters).await?;
+        let rows = self.database.call(EDIT, "*", &parameters).await?;
         let Some(row) = rows.first() else { return Ok(Edited::Unknown) };
-        let mut read = Reader::new(EDIT, row);
+        let mut read = Reader::new(EDIT.what, row);
         if read.next::<&str>()? == "done" {
             self.tell_work(None);
             return Ok(Edited::Done);
@@ -209,8 +210,8 @@ impl Shared {
     pub(super) async fn get(&self, id: JobId) -> Result<Option<Record>, Fault> {
         let (job, at) = (uuid(id), self.clock.given());
         let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
-        let rows = self.database.call(GET, &job_columns("r"), "get", &parameters).await?;
-        Ok(records(GET, &rows)?.pop())
+        let rows = self.database.call(GET, &job_columns("r"), &parameters).await?;
+        Ok(records(GET.what, &rows)?.pop())
     }
 
     pub(super) async fn query(&self, query: Query) -> Result<Page, Fault> {
@@ -229,8 +230,8 @@ impl Shared {
             (&max, Type::INT8),
             (&at, Type::INT8),
         ];
-        let rows = self.database.call(QUERY, &job_columns("r"), "query", &parameters).await?;
-        let mut jobs = records(QUERY, &rows)?;
+        let rows = self.database.call(QUERY, &job_columns("r"), &parameters).await?;
+        let mut jobs = records(QUERY.what, &rows)?;
         let is_last = jobs.len() <= size;
         jobs.truncate(size);
         let next = jobs.last().filter(|_| !is_last).map(|record| record.job.id);
@@ -240,16 +241,16 @@ impl Shared {
     pub(super) async fn explain(&self, id: JobId) -> Result<Option<Explanation>, Fault> {
         let (job, at) = (uuid(id), self.clock.given());
         let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
-        let rows = self.database.call(EXPLAIN, "*", "explain", &parameters).await?;
-        rows.first().map(|row| explanation(&mut Reader::new(EXPLAIN, row))).transpose()
+        let rows = self.database.call(EXPLAIN, "*", &parameters).await?;
+        rows.first().map(|row| explanation(&mut Reader::new(EXPLAIN.what, row))).transpose()
     }
 
     pub(super) async fn redrive(&self, id: JobId) -> Result<Redriven, Fault> {
         let (job, at) = (uuid(id), self.clock.given());
         let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
-        let rows = self.database.call(REDRIVE, "*", "redrive", &parameters).await?;
+        let rows = self.database.call(REDRIVE, "*", &parameters).await?;
         let Some(row) = rows.first() else { return Ok(Redriven::Unknown) };
-        let mut read = Reader::new(REDRIVE, row);
+        let mut read = Reader::new(REDRIVE.what, row);
         let (status, other) = (read.next::<&str>()?, read.maybe_id()?);
         match (status, other) {
             ("done", _) => {
@@ -273,34 +274,24 @@ impl Shared {
             (&max, Type::INT8),
             (&at, Type::INT8),
         ];
-        self.number(PRUNE, "prune", &parameters).await
+        self.number(PRUNE, &parameters).await
     }
 
     pub(super) async fn purge(&self, ids: Vec<JobId>) -> Result<usize, Fault> {
         let (ids, at) = (ids.into_iter().map(uuid).collect::<Vec<_>>(), self.clock.given());
-        self.number(PURGE, "purge", &[(&ids, Type::UUID_ARRAY), (&at, Type::INT8)]).await
+        self.number(PURGE, &[(&ids, Type::UUID_ARRAY), (&at, Type::INT8)]).await
     }
 
     /// Calls a function that answers how many.
-    pub(super) async fn number(
-        &self,
-        what: &str,
-        function: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<usize, Fault> {
-        let rows = self.database.call(what, "*", function, parameters).await?;
-        rows.first().map_or(Ok(0), |row| Reader::new(what, row).number())
+    pub(super) async fn number(&self, function: Function, parameters: &[Parameter<'_>]) -> Result<usize, Fault> {
+        let rows = self.database.call(function, "*", parameters).await?;
+        rows.first().map_or(Ok(0), |row| Reader::new(function.what, row).number())
     }
 
     /// Calls a function that answers whether.
-    pub(super) async fn whether(
-        &self,
-        what: &str,
-        function: &str,
-        parameters: &[Parameter<'_>],
-    ) -> Result<bool, Fault> {
-        let rows = self.database.call(what, "*", function, parameters).await?;
-        rows.first().map_or(Ok(false), |row| Reader::new(what, row).next())
+    pub(super) async fn whether(&self, function: Function, parameters: &[Parameter<'_>]) -> Result<bool, Fault> {
+        let rows = self.database.call(function, "*", parameters).await?;
+        rows.first().map_or(Ok(false), |row| Reader::new(function.what, row).next())
     }
 }
 
@@ -313,9 +304,9 @@ pub(super) fn refuse_nul(job: &NewJob) -> Option<Refused> {
 /// What became of each job.
 pub(super) fn admissions(jobs: &[&NewJob], rows: &[Row]) -> Result<Vec<Answer>, Fault> {
     if rows.len() != jobs.len() {
-        return Err(Fault::unreadable(ENQUEUE, format!("{} answers to {} jobs", rows.len(), jobs.len())));
+        return Err(Fault::unreadable(ENQUEUE.what, format!("{} answers to {} jobs", rows.len(), jobs.len())));
     }
-    jobs.iter().zip(rows).map(|(job, row)| admission(job, &mut Reader::new(ENQUEUE, row))).collect()
+    jobs.iter().zip(rows).map(|(job, row)| admission(job, &mut Reader::new(ENQUEUE.what, row))).collect()
 }
 
 fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
@@ -334,7 +325,7 @@ fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
         ("expired", _) => rejected(Reason::Expired),
         ("backlog_full", _) => rejected(Reason::BacklogFull { tenant: tenant(), count, max }),
         ("scheduled_full", _) => rejected(Reason::ScheduledFull { tenant: tenant(), count, max }),
-        (status, _) => return Err(Fault::unreadable(ENQUEUE, format!("{status:?} is no word of this version"))),
+        (status, _) => return Err(Fault::unreadable(ENQUEUE.what, format!("{status:?} is no word of this version"))),
     })
 }
 

@@ -6,32 +6,38 @@ use std::sync::atomic::Ordering;
 use tokio_postgres::types::Type;
 
 use super::Shared;
+use super::connect::Function;
 use super::error::Fault;
 use super::jobs::{PRESENT, next_instant};
 use super::rows::{Parameter, Reader, SCHEDULE, count, micros, node, node_sql, schedule, uuid};
 use crate::id::{JobId, NodeId};
 use crate::store::{Beat, NodeRecord, Pulse, Tended};
 
-const JOIN: &str = "join";
-const HEARTBEAT: &str = "beat";
-const LEAVE: &str = "leave";
-const TEND: &str = "tend the store";
-const WANT: &str = "want a job";
-const UNWANT: &str = "stop wanting a job";
-const NODES: &str = "look up the nodes";
+const JOIN: Function = Function::new("join_node", "join").of_node().repeatable();
+const HEARTBEAT: Function = Function::new("heartbeat", "beat").of_node().repeatable();
+const LEAVE: Function = Function::new("leave", "leave").of_node().repeatable();
+const TEND: Function = Function::new("tend", "tend the store").of_node().repeatable();
+const DUE_SCHEDULES: Function = Function::new("due_schedules", "look for schedules to fire").of_node().repeatable();
+const WANT: Function = Function::new("want", "want a job").repeatable();
+const UNWANT: Function = Function::new("unwant", "stop wanting a job").repeatable();
+const NODES: Function = Function::new("nodes", "look up the nodes").repeatable();
 
 impl Shared {
     pub(super) async fn join(&self, beat: Beat) -> Result<(), Fault> {
-        self.beat(JOIN, "join_node", &beat).await?;
-        self.change_nodes(|nodes| nodes.push(beat.node));
+        self.beat(JOIN, &beat).await?;
+        // The newest first: an older one may be what this process was before it lost its lease.
+        self.change_nodes(|nodes| {
+            nodes.retain(|&node| node != beat.node);
+            nodes.insert(0, beat.node);
+        });
         Ok(())
     }
 
     pub(super) async fn heartbeat(&self, beat: Beat) -> Result<Pulse, Fault> {
-        let rows = self.beat(HEARTBEAT, "heartbeat", &beat).await?;
+        let rows = self.beat(HEARTBEAT, &beat).await?;
         let mut pulse = Pulse { known: false, running: Vec::new(), stop: Vec::new() };
         for row in &rows {
-            let mut read = Reader::new(HEARTBEAT, row);
+            let mut read = Reader::new(HEARTBEAT.what, row);
             pulse.known = true;
             let Some(id) = read.maybe_id()? else { continue };
             let fence = read.next::<i64>()?.cast_unsigned();
@@ -46,7 +52,7 @@ impl Shared {
         Ok(pulse)
     }
 
-    async fn beat(&self, what: &str, function: &str, beat: &Beat) -> Result<Vec<tokio_postgres::Row>, Fault> {
+    async fn beat(&self, function: Function, beat: &Beat) -> Result<Vec<tokio_postgres::Row>, Fault> {
         let (node, workers) = (node_sql(beat.node), count(beat.workers));
         let (lease, at) = (micros(self.lease), self.clock.given());
         let parameters: [Parameter<'_>; 7] = [
@@ -58,12 +64,12 @@ impl Shared {
             (&lease, Type::INT8),
             (&at, Type::INT8),
         ];
-        self.database.call_first(what, "*", function, &parameters).await
+        self.database.call(function, "*", &parameters).await
     }
 
     pub(super) async fn leave(&self, node: NodeId) -> Result<(), Fault> {
         let (id, at) = (node_sql(node), self.clock.given());
-        self.database.call_first(LEAVE, "*", "leave", &[(&id, Type::INT8), (&at, Type::INT8)]).await?;
+        self.database.call(LEAVE, "*", &[(&id, Type::INT8), (&at, Type::INT8)]).await?;
         self.change_nodes(|nodes| nodes.retain(|&other| other != node));
         // What it ran can run elsewhere; what only it wanted was cancelled.
         self.tell_work(None);
@@ -92,18 +98,19 @@ impl Shared {
         let select = format!("r.promoted, r.expired, r.lost, r.next, {PRESENT}");
         let sent = self.clock.local().now();
         self.is_tended.store(true, Ordering::Relaxed);
-        let rows = self.database.call_first(TEND, &select, "tend", &parameters).await?;
+        let rows = self.database.call(TEND, &select, &parameters).await?;
         let mut tended = Tended::default();
         if let Some(row) = rows.first() {
-            let mut read = Reader::new(TEND, row);
+            let mut read = Reader::new(TEND.what, row);
             tended.promoted = read.number()?;
             tended.expired = read.number()?;
             tended.lost = read.number()?;
             tended.next = next_instant(read.next()?);
             self.clock.overheard(sent, read.next()?);
         }
-        let rows = self.database.call_first(TEND, SCHEDULE, "due_schedules", &parameters).await?;
-        tended.schedules = rows.iter().map(|row| schedule(&mut Reader::new(TEND, row))).collect::<Result<_, _>>()?;
+        let rows = self.database.call(DUE_SCHEDULES, SCHEDULE, &parameters).await?;
+        tended.schedules =
+            rows.iter().map(|row| schedule(&mut Reader::new(DUE_SCHEDULES.what, row))).collect::<Result<_, _>>()?;
         if tended.promoted + tended.expired + tended.lost > 0 {
             self.signals.work();
         }
@@ -115,13 +122,13 @@ impl Shared {
 
     pub(super) async fn want(&self, id: JobId, node: NodeId) -> Result<bool, Fault> {
         let (job, node, at) = (uuid(id), node_sql(node), self.clock.given());
-        self.whether(WANT, "want", &[(&job, Type::UUID), (&node, Type::INT8), (&at, Type::INT8)]).await
+        self.whether(WANT, &[(&job, Type::UUID), (&node, Type::INT8), (&at, Type::INT8)]).await
     }
 
     pub(super) async fn unwant(&self, id: JobId, node: NodeId) -> Result<(), Fault> {
         let (job, node, at) = (uuid(id), node_sql(node), self.clock.given());
         let parameters: [Parameter<'_>; 3] = [(&job, Type::UUID), (&node, Type::INT8), (&at, Type::INT8)];
-        self.database.call(UNWANT, "*", "unwant", &parameters).await?;
+        self.database.call(UNWANT, "*", &parameters).await?;
         // It may have been the last that wanted it.
         self.signals.ended([id]);
         self.tell_work(None);
@@ -131,7 +138,7 @@ impl Shared {
     pub(super) async fn node_records(&self) -> Result<Vec<NodeRecord>, Fault> {
         let at = self.clock.given();
         let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.expires_at, r.running";
-        let rows = self.database.call(NODES, select, "nodes", &[(&at, Type::INT8)]).await?;
-        rows.iter().map(|row| node(&mut Reader::new(NODES, row))).collect()
+        let rows = self.database.call(NODES, select, &[(&at, Type::INT8)]).await?;
+        rows.iter().map(|row| node(&mut Reader::new(NODES.what, row))).collect()
     }
 }

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use punctual::{Limits, Missed, Rate, Stage};
-use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use uuid::Uuid;
 
 use super::error::Fault;
+use super::template;
 use crate::id::{JobId, NodeId};
 use crate::retry::Backoff;
 use crate::state::{Outcome, State};
@@ -235,13 +235,13 @@ pub(super) fn schedule(read: &mut Reader<'_>) -> Read<Schedule> {
         "all" => Missed::All { max: most.unwrap_or(u32::MAX) },
         _ => Missed::Once,
     };
-    let template: Template = serde_json::from_str(read.next()?)
+    let template = template::read(read.next()?)
         .map_err(|error| Fault::unreadable(read.what, format!("the template of schedule {name:?}: {error}")))?;
     Ok(Schedule {
         name,
         rule,
         missed,
-        template: template.into(),
+        template,
         next: read.maybe_instant()?,
         paused: read.next()?,
         last: read.maybe_id()?,
@@ -316,241 +316,6 @@ pub(super) fn explanation(read: &mut Reader<'_>) -> Read<Explanation> {
         (other, _) => return Err(Fault::unreadable(read.what, format!("{other:?} is no gate of this version"))),
     };
     Ok(Explanation { gate, since })
-}
-
-/// Jobs to take in, by columns.
-#[derive(Default)]
-pub(super) struct Columns<'a> {
-    ids: Vec<Uuid>,
-    kinds: Vec<&'a str>,
-    tenants: Vec<&'a str>,
-    payloads: Vec<&'a str>,
-    tags: Vec<Option<String>>,
-    priorities: Vec<i16>,
-    costs: Vec<i64>,
-    due_at: Vec<Option<i64>>,
-    due_in: Vec<Option<i64>>,
-    start_withins: Vec<Option<i64>>,
-    run_timeouts: Vec<Option<i64>>,
-    deadline_at: Vec<Option<i64>>,
-    deadline_in: Vec<Option<i64>>,
-    max_attempts: Vec<i64>,
-    max_crashes: Vec<i64>,
-    backoff_bases: Vec<i64>,
-    backoff_caps: Vec<i64>,
-    unique_keys: Vec<Option<&'a str>>,
-    on_conflicts: Vec<Option<&'static str>>,
-    unique_periods: Vec<Option<i64>>,
-    wanted_by: Vec<Option<i64>>,
-    schedules: Vec<Option<&'a str>>,
-    missed: Vec<i64>,
-    traces: Vec<Option<&'a str>>,
-}
-
-impl<'a> Columns<'a> {
-    pub(super) fn new(jobs: impl IntoIterator<Item = &'a NewJob>) -> Self {
-        let mut columns = Self::default();
-        jobs.into_iter().for_each(|job| columns.push(job));
-        columns
-    }
-
-    fn push(&mut self, job: &'a NewJob) {
-        let unique = job.unique.as_ref();
-        let (due_at, due_in) = moment(Some(job.due));
-        let (deadline_at, deadline_in) = moment(job.deadline);
-        self.ids.push(uuid(job.id));
-        self.kinds.push(&job.kind);
-        self.tenants.push(&job.tenant);
-        self.payloads.push(&job.payload);
-        self.tags.push(array(&job.tags));
-        self.priorities.push(job.priority.into());
-        self.costs.push(job.cost.into());
-        self.due_at.push(due_at);
-        self.due_in.push(due_in);
-        self.start_withins.push(job.start_within.map(nanos));
-        self.run_timeouts.push(job.run_timeout.map(nanos));
-        self.deadline_at.push(deadline_at);
-        self.deadline_in.push(deadline_in);
-        self.max_attempts.push(job.max_attempts.into());
-        self.max_crashes.push(job.max_crashes.into());
-        self.backoff_bases.push(nanos(job.backoff.base()));
-        self.backoff_caps.push(nanos(job.backoff.cap()));
-        self.unique_keys.push(unique.map(|unique| unique.key.as_str()));
-        self.on_conflicts.push(unique.map(|unique| conflict_name(unique.on_conflict)));
-        self.unique_periods.push(unique.and_then(|unique| unique.period).map(nanos));
-        self.wanted_by.push(job.wanted_by.map(node_sql));
-        self.schedules.push(job.schedule.as_deref());
-        self.missed.push(job.missed.cast_signed());
-        self.traces.push(job.trace.as_deref());
-    }
-
-    /// The parameters of `enqueue_batch`.
-    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>) -> [Parameter<'s>; 25] {
-        [
-            (&self.ids, Type::UUID_ARRAY),
-            (&self.kinds, Type::TEXT_ARRAY),
-            (&self.tenants, Type::TEXT_ARRAY),
-            (&self.payloads, Type::TEXT_ARRAY),
-            (&self.tags, Type::TEXT_ARRAY),
-            (&self.priorities, Type::INT2_ARRAY),
-            (&self.costs, Type::INT8_ARRAY),
-            (&self.due_at, Type::INT8_ARRAY),
-            (&self.due_in, Type::INT8_ARRAY),
-            (&self.start_withins, Type::INT8_ARRAY),
-            (&self.run_timeouts, Type::INT8_ARRAY),
-            (&self.deadline_at, Type::INT8_ARRAY),
-            (&self.deadline_in, Type::INT8_ARRAY),
-            (&self.max_attempts, Type::INT8_ARRAY),
-            (&self.max_crashes, Type::INT8_ARRAY),
-            (&self.backoff_bases, Type::INT8_ARRAY),
-            (&self.backoff_caps, Type::INT8_ARRAY),
-            (&self.unique_keys, Type::TEXT_ARRAY),
-            (&self.on_conflicts, Type::TEXT_ARRAY),
-            (&self.unique_periods, Type::INT8_ARRAY),
-            (&self.wanted_by, Type::INT8_ARRAY),
-            (&self.schedules, Type::TEXT_ARRAY),
-            (&self.missed, Type::INT8_ARRAY),
-            (&self.traces, Type::TEXT_ARRAY),
-            (at, Type::INT8),
-        ]
-    }
-}
-
-/// The field of a job that PostgreSQL cannot hold, if there is one: its text knows every character but NUL.
-pub(super) fn field_with_nul(job: &NewJob) -> Option<&'static str> {
-    let has_nul = |text: &str| text.contains('\0');
-    let maybe = |text: &Option<String>| text.as_deref().is_some_and(has_nul);
-    [
-        ("kind", has_nul(&job.kind)),
-        ("tenant", has_nul(&job.tenant)),
-        ("payload", has_nul(&job.payload)),
-        ("tags", job.tags.iter().any(|tag| has_nul(tag))),
-        ("unique key", job.unique.as_ref().is_some_and(|unique| has_nul(&unique.key))),
-        ("schedule", maybe(&job.schedule)),
-        ("trace", maybe(&job.trace)),
-    ]
-    .into_iter()
-    .find_map(|(field, bad)| bad.then_some(field))
-}
-
-/// The job of a schedule's ticks, as JSON. Fields that another version does not know are left out or ignored.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(default)]
-struct Template {
-    kind: String,
-    tenant: String,
-    payload: String,
-    tags: Vec<String>,
-    priority: i8,
-    cost: u32,
-    due: Asked,
-    start_within: Option<Duration>,
-    run_timeout: Option<Duration>,
-    deadline: Option<Asked>,
-    max_attempts: u32,
-    max_crashes: u32,
-    backoff: (Duration, Duration),
-    unique: Option<(String, String, Option<Duration>)>,
-    wanted_by: Option<u64>,
-    schedule: Option<String>,
-    missed: u64,
-    trace: Option<String>,
-    id: u128,
-}
-
-/// A moment as it was asked for.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Asked {
-    After(Duration),
-    At(i64),
-}
-
-impl Default for Template {
-    fn default() -> Self {
-        Self::from(&NewJob::new(JobId::from_u128(0), ""))
-    }
-}
-
-impl From<Moment> for Asked {
-    fn from(moment: Moment) -> Self {
-        match moment {
-            Moment::After(delay) => Self::After(delay),
-            Moment::At(at) => Self::At(at.micros()),
-        }
-    }
-}
-
-impl From<Asked> for Moment {
-    fn from(asked: Asked) -> Self {
-        match asked {
-            Asked::After(delay) => Self::After(delay),
-            Asked::At(micros) => Self::At(Timestamp::from_micros(micros)),
-        }
-    }
-}
-
-impl From<&NewJob> for Template {
-    fn from(job: &NewJob) -> Self {
-        let unique = job.unique.as_ref();
-        Self {
-            kind: job.kind.clone(),
-            tenant: job.tenant.clone(),
-            payload: job.payload.clone(),
-            tags: job.tags.clone(),
-            priority: job.priority,
-            cost: job.cost,
-            due: job.due.into(),
-            start_within: job.start_within,
-            run_timeout: job.run_timeout,
-            deadline: job.deadline.map(Asked::from),
-            max_attempts: job.max_attempts,
-            max_crashes: job.max_crashes,
-            backoff: (job.backoff.base(), job.backoff.cap()),
-            unique: unique.map(|u| (u.key.clone(), conflict_name(u.on_conflict).to_owned(), u.period)),
-            wanted_by: job.wanted_by.map(NodeId::to_u64),
-            schedule: job.schedule.clone(),
-            missed: job.missed,
-            trace: job.trace.clone(),
-            id: job.id.to_u128(),
-        }
-    }
-}
-
-impl From<Template> for NewJob {
-    fn from(template: Template) -> Self {
-        let unique = template.unique.map(|(key, on_conflict, period)| {
-            let known = [OnConflict::Join, OnConflict::Replace];
-            let on_conflict = known.into_iter().find(|&known| conflict_name(known) == on_conflict);
-            Unique { key, on_conflict: on_conflict.unwrap_or_default(), period }
-        });
-        Self {
-            id: JobId::from_u128(template.id),
-            kind: template.kind,
-            tenant: template.tenant,
-            payload: template.payload,
-            tags: template.tags,
-            priority: template.priority,
-            cost: template.cost,
-            due: template.due.into(),
-            start_within: template.start_within,
-            run_timeout: template.run_timeout,
-            deadline: template.deadline.map(Into::into),
-            max_attempts: template.max_attempts,
-            max_crashes: template.max_crashes,
-            backoff: Backoff::new(template.backoff.0, template.backoff.1),
-            unique,
-            wanted_by: template.wanted_by.map(NodeId::from_u64),
-            schedule: template.schedule,
-            missed: template.missed,
-            trace: template.trace,
-        }
-    }
-}
-
-/// A template as it is written down.
-pub(super) fn template(job: &NewJob) -> String {
-    serde_json::to_string(&Template::from(job)).expect("texts, numbers and lists of these can be written as JSON")
 }
 
 /// Later than every instant, in the database.
@@ -638,50 +403,9 @@ pub(super) fn conflict_name(on_conflict: OnConflict) -> &'static str {
     }
 }
 
-/// A list of words as PostgreSQL writes an array: an array of lists must be of one length each, which words are not. Null if it is empty.
-fn array(words: &[String]) -> Option<String> {
-    if words.is_empty() {
-        return None;
-    }
-    let quoted = words.iter().map(|word| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
-    Some(format!("{{{}}}", quoted.collect::<Vec<_>>().join(",")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_template_comes_out_as_it_went_in() {
-        let job = NewJob {
-            tenant: "acme".into(),
-            payload: "{\"a\":\"\u{0}é\"}".into(),
-            tags: vec!["a".into(), "b\"\\".into()],
-            priority: -7,
-            cost: u32::MAX,
-            due: Moment::At(Timestamp::from_micros(-5)),
-            start_within: Some(Duration::MAX),
-            run_timeout: Some(Duration::from_nanos(1)),
-            deadline: Some(Moment::After(Duration::new(u64::MAX, 1))),
-            backoff: Backoff::new(Duration::from_millis(3), Duration::from_secs(9)),
-            unique: Some(Unique { key: "k".into(), on_conflict: OnConflict::Replace, period: Some(Duration::ZERO) }),
-            wanted_by: Some(NodeId::from_u64(u64::MAX)),
-            schedule: Some("s".into()),
-            missed: u64::MAX,
-            trace: Some("t".into()),
-            ..NewJob::new(JobId::from_u128(u128::MAX), "k")
-        };
-        for job in [job, NewJob::new(JobId::from_u128(0), "plain")] {
-            let read: Template = serde_json::from_str(&template(&job)).unwrap();
-            assert_eq!(NewJob::from(read), job);
-        }
-    }
-
-    #[test]
-    fn a_template_of_another_version_is_read_as_far_as_it_goes() {
-        let read: Template = serde_json::from_str(r#"{"kind":"k","colour":"red"}"#).unwrap();
-        assert_eq!(NewJob::from(read), NewJob::new(JobId::from_u128(0), "k"));
-    }
 
     #[test]
     fn instants_and_lengths_are_cut_and_never_wrap() {
@@ -691,22 +415,5 @@ mod tests {
         assert_eq!(moment(Some(Moment::After(Duration::from_nanos(1)))), (None, Some(1)), "never early");
         assert_eq!(length(nanos(Duration::MAX)), Duration::MAX);
         assert_eq!(length(nanos(Duration::from_nanos(7))), Duration::from_nanos(7));
-    }
-
-    #[test]
-    fn words_are_quoted_as_the_server_reads_them() {
-        let words = ["a", "", "b,c", "\"q\"", "\\", "NULL", "{}"].map(str::to_owned);
-        assert_eq!(array(&words).as_deref(), Some(r#"{"a","","b,c","\"q\"","\\","NULL","{}"}"#));
-        assert_eq!(array(&[]), None);
-    }
-
-    #[test]
-    fn the_field_with_nul_is_named() {
-        let plain = || NewJob::new(JobId::from_u128(1), "k");
-        assert_eq!(field_with_nul(&plain()), None);
-        assert_eq!(field_with_nul(&NewJob { payload: "\0".into(), ..plain() }), Some("payload"));
-        assert_eq!(field_with_nul(&NewJob { tags: vec!["a".into(), "\0".into()], ..plain() }), Some("tags"));
-        let unique = Some(Unique { key: "a\0".into(), on_conflict: OnConflict::Join, period: None });
-        assert_eq!(field_with_nul(&NewJob { unique, ..plain() }), Some("unique key"));
     }
 }

@@ -4,18 +4,20 @@ use deadpool_postgres::Object;
 use punctual::Missed;
 use tokio_postgres::types::Type;
 
-use super::Shared;
-use super::connect::Tries;
+use super::columns::Columns;
+use super::connect::{Function, Tries};
 use super::error::{Fault, Kind};
-use super::jobs::{admissions, refuse_nul};
-use super::rows::{Columns, Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule, template, uuid};
+use super::jobs::{ENQUEUE, admissions, refuse_nul};
+use super::rows::{Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule, uuid};
+use super::{Shared, template};
 use crate::store::{Admitted, Fire, Fired, NewJob, Refused, Rule, Schedule};
 
-const PUT: &str = "put a schedule";
-const REMOVE: &str = "remove a schedule";
-const PAUSE: &str = "pause a schedule";
-const LOOK_UP: &str = "look up schedules";
-const FIRE: &str = "fire a schedule";
+const PUT: Function = Function::new("put_schedule", "put a schedule").repeatable();
+const REMOVE: Function = Function::new("remove_schedule", "remove a schedule");
+const PAUSE: Function = Function::new("pause_schedule", "pause a schedule").repeatable();
+const LOOK_UP: Function = Function::new("schedules", "look up schedules").repeatable();
+const FIRE_BEGIN: Function = Function::new("fire_begin", "fire a schedule").of_node();
+const FIRE_END: Function = Function::new("fire_end", "fire a schedule").of_node();
 
 impl Shared {
     pub(super) async fn put_schedule(&self, put: Schedule) -> Result<(), Fault> {
@@ -28,7 +30,7 @@ impl Shared {
             Missed::All { max } => ("all", Some(i64::from(max))),
             _ => ("once", None),
         };
-        let (template, at) = (template(&put.template), self.clock.given());
+        let (template, at) = (template::write(&put.template), self.clock.given());
         let (next, last) = (put.next.map(instant_sql), put.last.map(uuid));
         let (fired, missed) = (put.fired.cast_signed(), put.missed_count.cast_signed());
         let parameters: [Parameter<'_>; 15] = [
@@ -48,17 +50,17 @@ impl Shared {
             (&missed, Type::INT8),
             (&at, Type::INT8),
         ];
-        self.database.call(PUT, "*", "put_schedule", &parameters).await?;
+        self.database.call(PUT, "*", &parameters).await?;
         self.tell_work(None);
         Ok(())
     }
 
     pub(super) async fn remove_schedule(&self, name: String) -> Result<bool, Fault> {
-        self.whether(REMOVE, "remove_schedule", &[(&name, Type::TEXT)]).await
+        self.whether(REMOVE, &[(&name, Type::TEXT)]).await
     }
 
     pub(super) async fn pause_schedule(&self, name: String, paused: bool) -> Result<bool, Fault> {
-        let found = self.whether(PAUSE, "pause_schedule", &[(&name, Type::TEXT), (&paused, Type::BOOL)]).await?;
+        let found = self.whether(PAUSE, &[(&name, Type::TEXT), (&paused, Type::BOOL)]).await?;
         self.tell_work(None);
         Ok(found)
     }
@@ -66,8 +68,8 @@ impl Shared {
     pub(super) async fn schedules(&self, after: Option<String>, max: usize) -> Result<Vec<Schedule>, Fault> {
         let max = count(max);
         let parameters: [Parameter<'_>; 2] = [(&after, Type::TEXT), (&max, Type::INT8)];
-        let rows = self.database.call(LOOK_UP, SCHEDULE, "schedules", &parameters).await?;
-        rows.iter().map(|row| schedule(&mut Reader::new(LOOK_UP, row))).collect()
+        let rows = self.database.call(LOOK_UP, SCHEDULE, &parameters).await?;
+        rows.iter().map(|row| schedule(&mut Reader::new(LOOK_UP.what, row))).collect()
     }
 
     /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last.
@@ -89,9 +91,9 @@ impl Shared {
     }
 
     async fn try_to_fire(&self, fire: &Fire, job: &Result<&NewJob, Fired>) -> Result<Fired, Fault> {
-        let mut tries = Tries::new(&self.database, FIRE);
+        let mut tries = Tries::new(&self.database, FIRE_BEGIN);
         loop {
-            let mut client = self.database.client(FIRE).await?;
+            let mut client = self.database.client(FIRE_BEGIN.what).await?;
             let fired = tokio::time::timeout(self.database.timeout(), self.transact(&mut client, fire, job)).await;
             if let Some(fired) = tries.judge(client, fired) {
                 return fired;
@@ -102,13 +104,13 @@ impl Shared {
     /// One transaction: if the schedule is at its tick, the job is taken in, and the schedule moves on.
     async fn transact(&self, client: &mut Object, fire: &Fire, job: &Result<&NewJob, Fired>) -> Result<Fired, Fault> {
         let (tick, at) = (instant_sql(fire.tick), self.clock.given());
-        let fault = |error: tokio_postgres::Error| Fault::new(FIRE, &error);
+        let fault = |error: tokio_postgres::Error| Fault::new(FIRE_BEGIN.what, &error);
         let transaction = client.transaction().await.map_err(fault)?;
-        let call = |function: &str, parameters: usize| self.database.sql("*", function, parameters);
+        let call = |function: Function, parameters: usize| self.database.sql(function, "*", parameters);
         let begin: [Parameter<'_>; 3] = [(&fire.schedule, Type::TEXT), (&tick, Type::INT8), (&at, Type::INT8)];
-        let rows = transaction.query_typed(&call("fire_begin", 3), &begin).await.map_err(fault)?;
+        let rows = transaction.query_typed(&call(FIRE_BEGIN, 3), &begin).await.map_err(fault)?;
         let Some(row) = rows.first() else { return Ok(Fired::Lost) };
-        let mut read = Reader::new(FIRE, row);
+        let mut read = Reader::new(FIRE_BEGIN.what, row);
         match (read.next::<&str>()?, read.maybe_id()?) {
             ("go", _) => {}
             ("overlapped", Some(last)) => return Ok(Fired::Overlapped(last)),
@@ -118,7 +120,7 @@ impl Shared {
             Err(ref missed) => missed.clone(),
             Ok(job) => {
                 let columns = Columns::new([job]);
-                let rows = transaction.query_typed(&call("enqueue_batch", 25), &columns.parameters(&at)).await;
+                let rows = transaction.query_typed(&call(ENQUEUE, 25), &columns.parameters(&at)).await;
                 match admissions(&[job], &rows.map_err(fault)?)?.pop() {
                     // The job that has the tick's key stands for it.
                     Some(Ok(Admitted::Joined(other))) => Fired::Enqueued(other),
@@ -133,7 +135,7 @@ impl Shared {
         let missed = fire.missed.saturating_add(u64::from(made.is_none())).cast_signed();
         let end: [Parameter<'_>; 4] =
             [(&fire.schedule, Type::TEXT), (&next, Type::INT8), (&missed, Type::INT8), (&made, Type::UUID)];
-        transaction.query_typed(&call("fire_end", 4), &end).await.map_err(fault)?;
+        transaction.query_typed(&call(FIRE_END, 4), &end).await.map_err(fault)?;
         transaction.commit().await.map_err(fault)?;
         Ok(fired)
     }

@@ -3,15 +3,16 @@
 use tokio_postgres::types::Type;
 
 use super::Shared;
+use super::connect::Function;
 use super::error::Fault;
 use super::rows::{Parameter, Reader, TENANT, TOTALS, count, limit, nanos, tenant, totals};
 use crate::store::{Erased, TenantChange, TenantRecord, Totals};
 
-const CHANGE: &str = "change a tenant";
-const LOOK_UP: &str = "look up tenants";
-const TOTAL: &str = "count jobs";
-const CANCEL: &str = "cancel the jobs of a tenant";
-const ERASE: &str = "erase a tenant";
+const CHANGE: Function = Function::new("set_tenant", "change a tenant").repeatable();
+const LOOK_UP: Function = Function::new("tenant_records", "look up tenants").repeatable();
+const TOTAL: Function = Function::new("totals", "count jobs").repeatable();
+const CANCEL: Function = Function::new("cancel_tenant", "cancel the jobs of a tenant");
+const ERASE: Function = Function::new("erase", "erase a tenant");
 
 impl Shared {
     pub(super) async fn set_tenant(&self, name: String, change: TenantChange) -> Result<(), Fault> {
@@ -34,7 +35,7 @@ impl Shared {
             (&change.closed, Type::BOOL),
             (&at, Type::INT8),
         ];
-        self.database.call(CHANGE, "*", "set_tenant", &parameters).await?;
+        self.database.call(CHANGE, "*", &parameters).await?;
         self.tell_work(None);
         Ok(())
     }
@@ -53,19 +54,19 @@ impl Shared {
         let (max, at) = (count(max), self.clock.given());
         let parameters: [Parameter<'_>; 4] =
             [(&only, Type::TEXT), (&after, Type::TEXT), (&max, Type::INT8), (&at, Type::INT8)];
-        let rows = self.database.call(LOOK_UP, TENANT, "tenant_records", &parameters).await?;
-        rows.iter().map(|row| tenant(&mut Reader::new(LOOK_UP, row))).collect()
+        let rows = self.database.call(LOOK_UP, TENANT, &parameters).await?;
+        rows.iter().map(|row| tenant(&mut Reader::new(LOOK_UP.what, row))).collect()
     }
 
     pub(super) async fn totals(&self) -> Result<Totals, Fault> {
         let at = self.clock.given();
-        let rows = self.database.call(TOTAL, TOTALS, "totals", &[(&at, Type::INT8)]).await?;
-        rows.first().map_or(Ok(Totals::default()), |row| totals(&mut Reader::new(TOTAL, row)))
+        let rows = self.database.call(TOTAL, TOTALS, &[(&at, Type::INT8)]).await?;
+        rows.first().map_or(Ok(Totals::default()), |row| totals(&mut Reader::new(TOTAL.what, row)))
     }
 
     pub(super) async fn cancel_tenant(&self, name: String) -> Result<usize, Fault> {
         let at = self.clock.given();
-        let cancelled = self.number(CANCEL, "cancel_tenant", &[(&name, Type::TEXT), (&at, Type::INT8)]).await?;
+        let cancelled = self.number(CANCEL, &[(&name, Type::TEXT), (&at, Type::INT8)]).await?;
         self.signals.look();
         self.tell_work(None);
         Ok(cancelled)
@@ -73,10 +74,10 @@ impl Shared {
 
     pub(super) async fn erase(&self, name: String) -> Result<Erased, Fault> {
         let at = self.clock.given();
-        let rows = self.database.call(ERASE, "*", "erase", &[(&name, Type::TEXT), (&at, Type::INT8)]).await?;
+        let rows = self.database.call(ERASE, "*", &[(&name, Type::TEXT), (&at, Type::INT8)]).await?;
         let mut erased = Erased { removed: 0, stopping: 0 };
         if let Some(row) = rows.first() {
-            let mut read = Reader::new(ERASE, row);
+            let mut read = Reader::new(ERASE.what, row);
             (erased.removed, erased.stopping) = (read.number()?, read.number()?);
         }
         self.signals.look();

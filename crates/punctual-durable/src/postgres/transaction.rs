@@ -195,7 +195,7 @@ fn split(moment: Option<Moment>) -> (Option<String>, Option<String>) {
 
 /// As the server reads it; beyond what a calendar shows is the end of the calendar.
 fn date(at: Timestamp) -> String {
-    let calendar = Timestamp::from_micros(0)..=Timestamp::from_micros(253_402_214_400_000_000);
+    let calendar = Timestamp::from_micros(0)..=Timestamp::from_micros(253_402_128_000_000_000);
     at.clamp(*calendar.start(), *calendar.end()).to_string()
 }
 
@@ -222,7 +222,7 @@ mod tests {
     fn moments_are_dates_or_whiles_within_what_the_server_knows() {
         let at = |micros| split(Some(Moment::At(Timestamp::from_micros(micros)))).0.unwrap();
         assert_eq!(at(1_500_000), "1970-01-01T00:00:01.5Z");
-        assert_eq!(at(i64::MAX), "9999-12-31T00:00:00Z");
+        assert_eq!(at(i64::MAX), "9999-12-30T00:00:00Z");
         assert_eq!(split(Some(Moment::After(Duration::from_nanos(1)))).1.unwrap(), "1 microseconds");
         assert_eq!(interval(Duration::MAX), "9000000000000000 microseconds");
     }

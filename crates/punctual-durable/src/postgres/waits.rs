@@ -14,8 +14,9 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Shared;
+use super::connect::Function;
 use super::error::Fault;
-use super::rows::{Parameter, Reader, job_id, node_sql, uuid};
+use super::rows::{Reader, job_id, node_sql, uuid};
 use crate::id::JobId;
 use crate::signals::{Awaited, Watch};
 
@@ -25,7 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How many jobs in one call.
 const JOBS_MAX: usize = 1_000;
 
-const WAITING: &str = "wait for jobs";
+const WAIT_FOR: Function = Function::new("wait_for", "wait for jobs");
+const STOP_WAITING: Function = Function::new("stop_waiting", "stop waiting for jobs");
+const ENDED: Function = Function::new("ended", "look for the ends of jobs").of_node().repeatable();
 
 /// Asks to hear when everything has been written down.
 pub(super) type Settled = mpsc::UnboundedReceiver<oneshot::Sender<()>>;
@@ -45,9 +48,12 @@ pub(super) async fn wait(shared: Arc<Shared>, watch: Watch, mut settled: Settled
         }
         let Awaited { began, over } = watch.changed();
         let began = if is_written { began } else { watch.all() };
-        is_written = told(&write(&shared, &began, &over).await);
-        if is_time {
-            told(&look(&shared, &watch.all()).await);
+        let written = write(&shared, &began, &over).await;
+        is_written = written.is_ok();
+        let looked = if is_time { look(&shared, &watch.all()).await } else { Ok(()) };
+        if let Err(fault) = written.and(looked) {
+            // The next look makes up for it.
+            tracing::debug!(target: "punctual", error = %fault.told, "those who wait may be told late");
         }
         if let Some(tell) = tell {
             let _ = tell.send(());
@@ -55,27 +61,20 @@ pub(super) async fn wait(shared: Arc<Shared>, watch: Watch, mut settled: Settled
     }
 }
 
-fn told(done: &Result<(), Fault>) -> bool {
-    if let Err(fault) = done {
-        // The next look makes up for it.
-        tracing::debug!(target: "punctual", error = %fault.told, "those who wait may be told late");
-    }
-    done.is_ok()
-}
-
 /// Somebody waits for these jobs, and nobody any more for those. On the line, which waits for no disk: it is worth nothing after a crash.
 async fn write(shared: &Shared, began: &[JobId], over: &[JobId]) -> Result<(), Fault> {
     let Some(node) = shared.waiting_node() else { return Ok(()) };
     let node = node_sql(node);
-    for (function, jobs) in [("wait_for", began), ("stop_waiting", over)] {
-        for jobs in jobs.chunks(JOBS_MAX) {
-            let ids = uuids(jobs);
-            let parameters: [Parameter<'_>; 2] = [(&node, Type::INT8), (&ids, Type::UUID_ARRAY)];
-            let rows = shared.line.say(WAITING, &shared.database.sql("*", function, 2), &parameters).await?;
-            if function == "wait_for" {
-                tell(shared, &rows)?;
-            }
-        }
+    for jobs in began.chunks(JOBS_MAX) {
+        let ids = uuids(jobs);
+        let sql = shared.database.sql(WAIT_FOR, "*", 2);
+        let rows = shared.line.say(WAIT_FOR.what, &sql, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
+        tell(shared, WAIT_FOR, &rows)?;
+    }
+    for jobs in over.chunks(JOBS_MAX) {
+        let ids = uuids(jobs);
+        let sql = shared.database.sql(STOP_WAITING, "*", 2);
+        shared.line.say(STOP_WAITING.what, &sql, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
     }
     Ok(())
 }
@@ -84,8 +83,8 @@ async fn write(shared: &Shared, began: &[JobId], over: &[JobId]) -> Result<(), F
 async fn look(shared: &Shared, jobs: &[JobId]) -> Result<(), Fault> {
     for jobs in jobs.chunks(JOBS_MAX) {
         let (ids, at) = (uuids(jobs), shared.clock.given());
-        let parameters: [Parameter<'_>; 2] = [(&ids, Type::UUID_ARRAY), (&at, Type::INT8)];
-        tell(shared, &shared.database.call_first(WAITING, "*", "ended", &parameters).await?)?;
+        let rows = shared.database.call(ENDED, "*", &[(&ids, Type::UUID_ARRAY), (&at, Type::INT8)]).await?;
+        tell(shared, ENDED, &rows)?;
     }
     Ok(())
 }
@@ -95,9 +94,9 @@ fn uuids(jobs: &[JobId]) -> Vec<Uuid> {
 }
 
 /// The database says that these have ended.
-fn tell(shared: &Shared, rows: &[Row]) -> Result<(), Fault> {
+fn tell(shared: &Shared, function: Function, rows: &[Row]) -> Result<(), Fault> {
     for row in rows {
-        let ended: Vec<Uuid> = Reader::new(WAITING, row).next()?;
+        let ended: Vec<Uuid> = Reader::new(function.what, row).next()?;
         shared.signals.ended(ended.into_iter().map(job_id));
     }
     Ok(())

@@ -2,7 +2,8 @@
 -- has is absorbed by it or later. After the locks, in a statement of its own: its snapshot shows every job whose ledger row it takes
 -- away, so no job is ever without either.
 CREATE OR REPLACE FUNCTION absorb(names text[]) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     WITH gone AS (
         DELETE FROM ledger l WHERE l.tenant = ANY (names) RETURNING l.*
     ), sums AS (
@@ -18,6 +19,7 @@ LANGUAGE sql AS $$
         has_work = t.has_work OR s.come IS NOT NULL,
         queues = CASE WHEN s.come IS NULL THEN t.queues ELSE ARRAY(
             SELECT q FROM (SELECT DISTINCT ON (u.kind) u AS q FROM unnest(t.queues || s.come) u ORDER BY u.kind, u.order_at, u.seq) first) END
-    FROM sums s WHERE t.name = s.tenant
-$$ SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off;
+    FROM sums s WHERE t.name = s.tenant;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan;

@@ -1,9 +1,10 @@
 -- Tells the ledger what a change means for the tenants: one row per tenant, and one more per kind of which something became ready.
 -- An end counts when it comes, and is not taken back by a redrive; `kept` is what is there to be read. What is to be forgotten has no
 -- end to count. The least `order_at` with the least `seq` may name a place before the first job: a claim looks there in vain, which
--- is harmless.
+-- is harmless. (Not in SQL: such a function would be planned anew by every query that calls it.)
 CREATE OR REPLACE FUNCTION account(before job[], after job[]) RETURNS void
-LANGUAGE sql AS $$
+LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO ledger (tenant, scheduled, ready, running, stopping, succeeded, failed, cancelled, expired, kept, kind, order_at, seq)
     SELECT tenant,
            sum(CASE WHEN stage = 'scheduled' THEN sign ELSE 0 END),
@@ -23,5 +24,5 @@ LANGUAGE sql AS $$
           SELECT 1, a.stage = 'stopped' AND NOT a.forget, CASE WHEN a.stage = 'ready' THEN a.kind END, a.tenant, a.stage, a.outcome, a.forget,
                  CASE WHEN a.stage = 'ready' THEN a.order_at END, CASE WHEN a.stage = 'ready' THEN a.seq END
           FROM unnest(after) a) changes
-    GROUP BY tenant, ready_kind
-$$ SET search_path FROM CURRENT;
+    GROUP BY tenant, ready_kind;
+END $$ SET search_path FROM CURRENT;

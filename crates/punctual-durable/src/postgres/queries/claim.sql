@@ -133,7 +133,9 @@ BEGIN
             WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
               AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
         ), started AS (
-            UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = t, since = t, expires_at = j.deadline
+            -- What became ready after this claim began does not start before that.
+            UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
+                since = greatest(t, j.since), expires_at = j.deadline
             FROM chosen c WHERE j.id = c.id
             RETURNING j.id, j.kind, j.alone, c.place
         ), gain AS (

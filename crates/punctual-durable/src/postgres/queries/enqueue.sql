@@ -22,7 +22,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
     t bigint := present(at);
-    due_at bigint := least(coalesce((extract(epoch FROM due) * 1000000)::bigint, t), 4000000000000000000);
+    due_at bigint := t;
     new job;
     told record;
 BEGIN
@@ -31,6 +31,7 @@ BEGIN
         WHEN coalesce(kind, '') = '' THEN 'a kind has at least one character'
         WHEN payload IS NULL OR tenant IS NULL THEN 'payload and tenant must be there'
         WHEN due IS NOT NULL AND after IS NOT NULL THEN 'give due or after, not both'
+        WHEN NOT isfinite(due) OR NOT isfinite(deadline) THEN 'due and deadline must be dates'
         WHEN deadline IS NOT NULL AND deadline_after IS NOT NULL THEN 'give deadline or deadline_after, not both'
         WHEN priority NOT BETWEEN -128 AND 127 THEN format('priority is %s, and must be from -128 to 127', priority)
         WHEN cost NOT BETWEEN 1 AND 4294967295 THEN format('cost is %s, and must be from 1 to 4294967295', cost)
@@ -43,7 +44,7 @@ BEGIN
         status := 'bad';
         RETURN;
     END IF;
-    due_at := CASE WHEN after IS NULL THEN due_at ELSE later(t, nanos(after)) END;
+    due_at := coalesce((extract(epoch FROM due) * 1000000)::bigint, later(t, nanos(after)), t);
     new.id := job_id;
     new.seq := nextval('arrival');
     new.tenant := tenant;

@@ -28,12 +28,17 @@ BEGIN
                     status := 'joined';
                     RETURN;
                 END IF;
-                -- The job's row before the key's: the order in which a finish locks them.
-                SELECT stage INTO holder_stage FROM sched WHERE id = other FOR UPDATE;
-                IF NOT FOUND THEN
-                    SELECT stage INTO holder_stage FROM job WHERE id = other AND stage = 'ready' FOR UPDATE;
+                IF new.on_conflict = 'replace' THEN
+                    -- The job's row before the key's: the order in which a finish locks them.
+                    SELECT stage INTO holder_stage FROM sched WHERE id = other FOR UPDATE;
+                    IF NOT FOUND THEN
+                        SELECT stage INTO holder_stage FROM job WHERE id = other AND stage = 'ready' FOR UPDATE;
+                    END IF;
+                    -- It does not wait any more. If that is because it ended or was replaced, the key is somebody else's, or free.
+                    CONTINUE WHEN holder_stage IS NULL AND NOT EXISTS (
+                        SELECT FROM live_key k WHERE k.tenant = new.tenant AND k.key = new.unique_key AND k.job = other);
                 END IF;
-                IF new.on_conflict <> 'replace' OR holder_stage IS NULL THEN
+                IF holder_stage IS NULL THEN
                     status := 'conflict';
                     RETURN;
                 END IF;
@@ -60,13 +65,18 @@ BEGIN
     END LOOP;
     status := CASE WHEN other IS NULL THEN 'new' ELSE 'replaced' END;
     IF new.stage = 'ready' THEN
-        INSERT INTO job SELECT new.*;
+        INSERT INTO job SELECT new.* ON CONFLICT (id) DO NOTHING;
     ELSE
-        INSERT INTO sched SELECT new.*;
+        INSERT INTO sched SELECT new.* ON CONFLICT (id) DO NOTHING;
+    END IF;
+    IF NOT FOUND THEN
+        -- The same job came twice at the same moment, and the other one was first.
+        RETURN;
     END IF;
     PERFORM account('{}', ARRAY[new]);
     IF new.while_wanted THEN
-        INSERT INTO interest SELECT new.id, n.id FROM node n WHERE n.id = new.wanted_by;
+        -- The lock keeps the node from leaving before it has this interest to give up.
+        INSERT INTO interest (SELECT new.id, n.id FROM node n WHERE n.id = new.wanted_by FOR KEY SHARE) ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
             -- Such an interest could never end.
             PERFORM settle(new.id, 'cancelled', 'cancelled because nobody wanted its result any more', t);

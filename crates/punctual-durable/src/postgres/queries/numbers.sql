@@ -1,8 +1,9 @@
 -- A tenant's true numbers at this moment: what the last claim that looked at it wrote down, and what the ledger says since.
 CREATE OR REPLACE FUNCTION numbers(of_tenant text, OUT scheduled bigint, OUT ready bigint, OUT running bigint)
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(n.scheduled), 0), coalesce(sum(n.ready), 0), coalesce(sum(n.running), 0)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT coalesce(sum(n.scheduled), 0), coalesce(sum(n.ready), 0), coalesce(sum(n.running), 0) INTO scheduled, ready, running
     FROM (SELECT t.scheduled, t.ready, t.running FROM tenant t WHERE t.name = of_tenant
           UNION ALL
-          SELECT l.scheduled, l.ready, l.running FROM ledger l WHERE l.tenant = of_tenant) n
-$$ SET search_path FROM CURRENT;
+          SELECT l.scheduled, l.ready, l.running FROM ledger l WHERE l.tenant = of_tenant) n;
+END $$ SET search_path FROM CURRENT;

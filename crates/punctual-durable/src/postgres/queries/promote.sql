@@ -23,7 +23,9 @@ BEGIN
         RETURNING tenant, kind, order_at, seq
     ), told AS (
         INSERT INTO ledger (tenant, scheduled, ready, kind, order_at, seq)
-        SELECT tenant, -count(*), count(*), kind, min(order_at), min(seq) FROM placed GROUP BY tenant, kind
+        SELECT tenant, 0, count(*), kind, min(order_at), min(seq) FROM placed GROUP BY tenant, kind
+        UNION ALL
+        SELECT tenant, -count(*), 0, NULL, NULL, NULL FROM taken GROUP BY tenant
     )
     SELECT count(*) INTO promoted FROM taken;
     RETURN promoted;

@@ -30,4 +30,5 @@ BEGIN
     PERFORM make_partitions(t);
     RETURN forgotten;
 END $$ SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_custom_plan;
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_custom_plan;
