@@ -15,6 +15,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "tests panic when they fail")]
 
 mod bed;
+pub mod cluster;
 pub mod crash;
 pub mod faults;
 pub mod histories;

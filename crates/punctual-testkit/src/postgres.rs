@@ -61,6 +61,24 @@ impl Server {
         Self::hold(&["--fast"])
     }
 
+    /// Two: what is committed at the first is at the second too, before anybody hears of it. The URL names both, and is that of whichever takes
+    /// writes.
+    #[must_use]
+    pub fn start_pair() -> Self {
+        let pair = Self::hold(&["--pair"]);
+        let mut client = connect(&pair.url).unwrap();
+        let is_safe = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while client.query_one(is_safe, &[]).unwrap().get::<_, i64>(0) == 0 {
+            crate::cluster::pause(Duration::from_millis(10));
+        }
+        pair
+    }
+
+    /// Lets the second server of a pair take the place of the first, which has been stopped.
+    pub fn promote(&self) {
+        self.order("promote", "promoted");
+    }
+
     fn hold(options: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/postgres");
         let mut command = Command::new(script);
@@ -205,10 +223,18 @@ impl Drop for Schema {
             "SET lock_timeout = '10s'; SET client_min_messages = warning; DROP SCHEMA IF EXISTS {} CASCADE",
             self.name
         );
-        if let Err(error) = connect(&self.url).and_then(|mut client| client.batch_execute(&drop)) {
-            eprintln!("schema {} stays: {error}", self.name);
+        let try_once = || connect(&self.url).and_then(|mut client| client.batch_execute(&drop));
+        // Those who are about to leave may be in the middle of it: of a deadlock one side is told.
+        let again = |error| if is_deadlock(&error) { try_once() } else { Err(error) };
+        if let Err(error) = try_once().or_else(again).or_else(again) {
+            let why = error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string);
+            eprintln!("schema {} stays: {why}", self.name);
         }
     }
+}
+
+fn is_deadlock(error: &postgres::Error) -> bool {
+    error.code() == Some(&postgres::error::SqlState::T_R_DEADLOCK_DETECTED)
 }
 
 fn connect(url: &str) -> Result<Client, postgres::Error> {

@@ -239,11 +239,11 @@ fn a_node_lives_with_lost_replies() {
         assert_eq!(proxy.counts().replies_lost, lost + 1, "the reply to {function} was lost");
     }
     clock.advance(60 * SECOND).unwrap();
+    let totals = block_on(jobs.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 7));
     for (number, handle) in (0..).zip(handles) {
         assert_eq!(block_on(handle.result()).unwrap(), number);
     }
-    let totals = block_on(jobs.totals()).unwrap();
-    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 7));
     let mut ran = ran.lock().unwrap().clone();
     ran.sort_unstable();
     assert_eq!(ran, [0, 1, 2, 3, 4, 5, 6]);

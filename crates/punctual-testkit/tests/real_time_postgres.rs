@@ -131,6 +131,12 @@ fn a_server_that_dies_under_load_loses_nothing_and_work_resumes() {
     }
     let totals = block_on(jobs.totals()).unwrap();
     assert_eq!((totals.ready, totals.running), (0, 0));
+
+    // C42: and with nothing to do it asks little.
+    let before = proxy.counts().requests;
+    thread::sleep(Duration::from_secs(3));
+    let asked = proxy.counts().requests - before;
+    assert!((1..=40).contains(&asked), "{asked} requests of an idle node in three seconds");
     block_on(node.shutdown(Duration::from_secs(5)));
 }
 

@@ -1,0 +1,253 @@
+//! What the functions in the database promise to those who call them there, beyond what a store can be asked: rights, days, and who is
+//! told.
+
+#![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
+
+use postgres::Client;
+use punctual_durable::PostgresOptions;
+use punctual_testkit::block_on;
+use punctual_testkit::postgres::Schema;
+
+/// A day, in microseconds.
+const DAY: i64 = 86_400_000_000;
+/// Noon of 2001-09-09.
+const NOON: i64 = 1_000_036_800_000_000;
+
+/// A store, and a connection of its owner.
+fn open() -> (Schema, Client) {
+    let schema = Schema::new();
+    drop(block_on(PostgresOptions::new().schema(schema.name()).pool_size(1).open(schema.url())).unwrap());
+    let client = schema.connect();
+    (schema, client)
+}
+
+/// All that a question is answered with, as text: one line per row.
+fn ask(client: &mut Client, sql: &str) -> Result<Vec<String>, String> {
+    let rows = client.simple_query(sql).map_err(|error| match error.as_db_error() {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    })?;
+    let line = |row: &postgres::SimpleQueryRow| {
+        (0..row.len()).map(|column| row.get(column).unwrap_or("")).collect::<Vec<_>>().join(" ")
+    };
+    let rows = rows.iter().filter_map(|message| match message {
+        postgres::SimpleQueryMessage::Row(row) => Some(line(row)),
+        _ => None,
+    });
+    Ok(rows.collect())
+}
+
+/// The only answer.
+fn one(client: &mut Client, sql: &str) -> String {
+    ask(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}")).join("\n")
+}
+
+/// Roles that go with the test, whatever becomes of it.
+struct Roles(Client, [String; 3]);
+
+impl Roles {
+    fn new(schema: &Schema) -> Self {
+        let names = ["app", "node", "people"].map(|role| format!("{}_{role}", schema.name()));
+        let mut roles = Self(schema.connect(), names);
+        for name in roles.1.clone() {
+            one(&mut roles.0, &format!("CREATE ROLE {name} LOGIN"));
+        }
+        roles
+    }
+
+    /// A connection that speaks for one of them.
+    fn speak(&self, schema: &Schema, role: usize) -> Client {
+        let mut client = schema.connect();
+        // Not `SET ROLE`: who is behind a role would still be the owner.
+        one(&mut client, &format!("SET SESSION AUTHORIZATION {}", self.1[role]));
+        client
+    }
+}
+
+impl Drop for Roles {
+    fn drop(&mut self) {
+        for name in &self.1 {
+            let _ = self.0.batch_execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}"));
+        }
+    }
+}
+
+/// Each role can do its own work and nothing beyond, and none touches a table.
+#[test]
+fn roles_have_the_rights_they_need_and_no_others() {
+    let (schema, mut owner) = open();
+    let roles = Roles::new(&schema);
+    let [app, node, people] = &roles.1;
+    one(&mut owner, &format!("SELECT grant_roles('{app}', '{node}', '{people}')"));
+
+    let mut app = roles.speak(&schema, 0);
+    assert_eq!(one(&mut app, "SELECT status FROM enqueue('k', unique_key => 'u')"), "new");
+    assert_eq!(one(&mut app, "SELECT status FROM enqueue('k', unique_key => 'u', on_conflict => 'join')"), "joined");
+    let mut node = roles.speak(&schema, 1);
+    one(&mut node, "SELECT join_node(1, 'n', '{k}', '{}', 4, 15000000)");
+    assert_eq!(one(&mut node, "SELECT kind FROM claim(1, 9, '{k}', '{9}') WHERE id IS NOT NULL"), "k");
+    assert_eq!(one(&mut node, "SELECT prune(0, 0, 0, 0, 9)"), "0", "it may make and drop days");
+    assert_eq!(one(&mut node, "SELECT count(*) FROM migration"), "1", "it can see which version the store has");
+    let mut people = roles.speak(&schema, 2);
+    assert_eq!(one(&mut people, "SELECT running FROM totals()"), "1");
+    assert_eq!(one(&mut people, "SELECT stage FROM jobs"), "running");
+
+    let denied = |client: &mut Client, sql: &str| {
+        let error = ask(client, sql).expect_err(sql);
+        assert!(error.starts_with("permission denied"), "{sql}: {error}");
+    };
+    let id = "'00000000-0000-7000-8000-000000000001'";
+    for sql in
+        [&format!("SELECT * FROM get({id})"), "SELECT * FROM claim(1, 9, '{k}', '{9}')", "SELECT payload FROM jobs"]
+    {
+        denied(&mut app, sql);
+    }
+    for sql in [
+        "SELECT * FROM erase('')",
+        "SELECT * FROM query(NULL, NULL, NULL, NULL, NULL, NULL, NULL, 9)",
+        "SELECT * FROM jobs",
+    ] {
+        denied(&mut node, sql);
+    }
+    for client in [&mut app, &mut node, &mut people] {
+        for sql in ["SELECT * FROM job", "DELETE FROM tenant", &format!("SELECT settle({id}, 'failed', '', 0)")] {
+            denied(client, sql);
+        }
+        assert_eq!(ask(client, "SELECT clock(1)").unwrap_err(), "only the owner of the store may say what time it is");
+    }
+}
+
+/// A table of the caller's, with the name of one of ours, is not taken for it by functions that act for their owner.
+#[test]
+fn a_callers_own_table_deceives_nobody() {
+    let (schema, mut owner) = open();
+    let schema = schema.name();
+    one(&mut owner, "SET search_path = pg_temp, public");
+    one(&mut owner, &format!("CREATE TEMP TABLE job (LIKE {schema}.job)"));
+    assert_eq!(one(&mut owner, &format!("SELECT status FROM {schema}.enqueue('k')")), "new");
+    assert_eq!(one(&mut owner, &format!("SELECT ready FROM {schema}.totals()")), "1");
+    assert_eq!(one(&mut owner, "SELECT count(*) FROM pg_temp.job"), "0");
+    assert_eq!(one(&mut owner, &format!("SELECT count(*) FROM {schema}.job")), "1");
+}
+
+/// An ended job, told to the ledger; `held` holds its unique key for ten days.
+fn put_ended(client: &mut Client, number: i64, at: i64, outcome: &str, held: bool) {
+    let (key, period) = if held { ("'u'", "864000000000000") } else { ("NULL", "NULL") };
+    let sql = format!(
+        "WITH ended AS (
+             SELECT (jsonb_populate_record(NULL::job, jsonb_build_object(
+                 'id', lpad(to_hex({number}), 32, '0'), 'seq', {number}, 'tenant', 'acme', 'kind', 'k', 'payload', '{{}}', 'priority', 0,
+                 'cost', 1, 'max_attempts', 3, 'max_crashes', 2, 'backoff_base', 1, 'backoff_cap', 1, 'missed', 0, 'stage', 'stopped',
+                 'outcome', '{outcome}', 'due', {at}, 'order_at', {at}, 'attempt', 1, 'fence', 1, 'crashes', 0, 'alone', false,
+                 'enqueued_at', {at}, 'since', {at}, 'forget', false, 'while_wanted', false,
+                 'unique_key', {key}, 'unique_period', {period}))).*
+         ), told AS (INSERT INTO ledger (tenant, kept) VALUES ('acme', 1))
+         INSERT INTO history SELECT * FROM ended"
+    );
+    one(client, &sql);
+}
+
+fn kept(client: &mut Client) -> String {
+    one(client, "SELECT kept FROM tally('acme')")
+}
+
+/// The jobs that ended, each with the table it is in.
+fn places(client: &mut Client) -> Vec<String> {
+    ask(client, "SELECT tableoid::regclass, right(id::text, 1) FROM history ORDER BY id").unwrap()
+}
+
+/// A day goes whole once nothing of it is to be kept, and the numbers follow; but not while it holds a unique key.
+#[test]
+fn old_days_are_dropped_whole() {
+    let (_schema, mut client) = open();
+    one(&mut client, &format!("SELECT make_partitions({NOON})"));
+    for (number, day, held) in [(1, 0, false), (2, 0, false), (3, 1, true), (4, 2, false)] {
+        put_ended(&mut client, number, NOON + day * DAY, "succeeded", held);
+    }
+    put_ended(&mut client, 5, NOON, "failed", false);
+    let all =
+        ["history_20010909 1", "history_20010909 2", "history_20010910 3", "history_20010911 4", "history_other 5"];
+    assert_eq!(places(&mut client), all);
+    let drop_before =
+        |client: &mut Client, days: i64| one(client, &format!("SELECT drop_partitions({0}, {0})", NOON + days * DAY));
+    assert_eq!(drop_before(&mut client, 0), "0", "today is not over");
+    assert_eq!(drop_before(&mut client, 1), "2");
+    assert_eq!(drop_before(&mut client, 5), "1", "the day before waits for a key");
+    assert_eq!((places(&mut client), kept(&mut client)), (vec![all[2].to_owned(), all[4].to_owned()], "2".to_owned()));
+    assert_eq!(drop_before(&mut client, 12), "1");
+    assert_eq!((places(&mut client), kept(&mut client)), (vec![all[4].to_owned()], "1".to_owned()));
+}
+
+/// Jobs that ended before their day had a table are no reason to fail, nor is somebody who reads.
+#[test]
+fn days_are_made_when_they_can_be() {
+    let (schema, mut client) = open();
+    put_ended(&mut client, 1, NOON, "succeeded", false);
+    let make = format!("SELECT make_partitions({NOON})");
+    let mut reader = schema.connect();
+    one(&mut reader, "BEGIN; SELECT count(*) FROM history");
+    one(&mut client, &make);
+    let days = "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname ~ '^history_\\d+$'";
+    assert_eq!(one(&mut client, days), "0", "it does not wait for a reader");
+    one(&mut reader, "COMMIT");
+    one(&mut client, &make);
+    assert_eq!(one(&mut client, days), "3", "today has none");
+    put_ended(&mut client, 2, NOON + DAY, "succeeded", false);
+    assert_eq!(places(&mut client), ["history_undated 1", "history_20010910 2"]);
+    one(&mut client, &make);
+    assert_eq!(one(&mut client, days), "3");
+}
+
+/// C50: whoever begins to wait while somebody ends the job sees the end, or is told of it.
+#[test]
+fn nobody_waits_for_an_end_that_nobody_tells() {
+    let (schema, mut ender) = open();
+    let id = one(&mut ender, "SELECT job_id FROM enqueue('k')");
+    let wait = format!("SELECT wait_for(1, '{{{id}}}')");
+    one(&mut ender, &format!("BEGIN; SELECT was FROM cancel('{id}', 'enough')"));
+    let (mut waiter, mut witness) = (schema.connect(), schema.connect());
+    let process = one(&mut waiter, "SELECT pg_backend_pid()");
+    let waiting = std::thread::spawn(move || one(&mut waiter, &wait));
+    let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+    while !waiting.is_finished() && one(&mut witness, &is_held) == "f" {}
+    one(&mut ender, "COMMIT");
+    assert_eq!(waiting.join().unwrap(), format!("{{{id}}}"), "it has ended");
+    assert_eq!(one(&mut ender, "SELECT count(*) FROM waiter"), "0");
+}
+
+/// C49: of two nodes that give up their interest at the same moment, the second cancels the job.
+#[test]
+fn the_last_interest_is_noticed() {
+    let (schema, mut one_node) = open();
+    one(&mut one_node, "SELECT join_node(n, 'n', '{}', '{}', 4, 15000000) FROM generate_series(1, 2) n");
+    let id = one(&mut one_node, "SELECT job_id FROM enqueue('k')");
+    one(
+        &mut one_node,
+        "UPDATE job SET while_wanted = true; INSERT INTO interest SELECT id, n FROM job, generate_series(1, 2) n",
+    );
+    let unwant = |node: u8| format!("SELECT unwant('{id}', {node})");
+    one(&mut one_node, &format!("BEGIN; {}", unwant(1)));
+    let (mut other, mut witness) = (schema.connect(), schema.connect());
+    let process = one(&mut other, "SELECT pg_backend_pid()");
+    let ask = unwant(2);
+    let giving_up = std::thread::spawn(move || one(&mut other, &ask));
+    let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+    while !giving_up.is_finished() && one(&mut witness, &is_held) == "f" {}
+    one(&mut one_node, "COMMIT");
+    giving_up.join().unwrap();
+    assert_eq!(one(&mut one_node, "SELECT outcome FROM jobs"), "cancelled");
+}
+
+/// For people: dates are dates, and of what never comes infinity.
+#[test]
+fn the_view_for_people_has_dates() {
+    let (_schema, mut client) = open();
+    one(
+        &mut client,
+        "SELECT status FROM enqueue('k', due => '2101-01-01'); UPDATE sched SET due = 4000000000000000000",
+    );
+    one(&mut client, "SELECT status FROM enqueue('other', due => '2101-02-03 04:05:06.789012Z')");
+    one(&mut client, "SET timezone = 'UTC'");
+    let jobs = ask(&mut client, "SELECT kind, stage, due FROM jobs ORDER BY due").unwrap();
+    assert_eq!(jobs, ["other scheduled 2101-02-03 04:05:06.789012+00", "k scheduled infinity"]);
+}
