@@ -10,22 +10,21 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
 mod ours;
-mod rival;
 mod store;
-mod table;
-mod wait;
 mod works;
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
+use punctual_bench::durable::parent::{self, CHILD, Options, Peer};
+use punctual_bench::durable::rival::rival;
+use punctual_bench::durable::table::Sample;
+use punctual_bench::durable::work::Work;
 
-use rival::Rival;
-use table::{Row, Sample};
-use works::{Work, works};
+use works::{fill_work, works};
 
 const HELP: &str = "\
 Durable jobs in a file, through the whole engine; the enqueues beside apalis. Every number waits for the disk.
@@ -45,9 +44,6 @@ Options:
   -h, --help    this text
 ";
 
-/// The first argument of a child process.
-const CHILD: &str = "measure";
-
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     if args.iter().any(|arg| arg == "--help" || arg == "-h") {
@@ -65,109 +61,80 @@ fn main() -> ExitCode {
 }
 
 fn child(args: &[String]) -> Result<()> {
-    let (work, folder) = Work::from_args(args)?;
-    println!("{}", ours::measure(&work, &folder)?);
+    let (work, folder) = understand(args)?;
+    println!("{}", ours::measure(&work, folder)?);
     // Nobody is interested in an orderly end.
     std::process::exit(0);
 }
 
+fn understand(args: &[String]) -> Result<(Work, &Path)> {
+    let (work, rest) = Work::from_args(args, works(1).into_iter().chain([fill_work()]))?;
+    let [folder] = rest else { bail!("a child has one folder, not {rest:?}") };
+    Ok((work, Path::new(folder)))
+}
+
 fn parent(args: &[String]) -> Result<()> {
-    let options = Options::parse(args)?;
-    let folder = options.folder.join(format!("punctual-bench-{}", std::process::id()));
+    let Asked { options, folder, relaxed } = Asked::parse(args)?;
+    let folder = folder.join(format!("punctual-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let done = measure(&options, &folder);
+    let done = measure(&options, &folder, relaxed);
     fs::remove_dir_all(&folder)?;
     done
 }
 
-fn measure(options: &Options, folder: &Path) -> Result<()> {
-    let chosen = |name: &str| options.works.iter().any(|chosen| name.starts_with(chosen.as_str()));
-    if chosen("store") {
-        store::measure(folder.join("store"), options.relaxed, options.divisor)?;
+fn measure(options: &Options, folder: &Path, relaxed: bool) -> Result<()> {
+    if !options.works.is_empty() && options.wants("store") {
+        store::measure(folder.join("store"), relaxed, options.divisor)?;
     }
-    let works: Vec<Work> =
-        works(options.divisor).into_iter().filter(|work| options.works.is_empty() || chosen(work.name)).collect();
+    let works: Vec<Work> = works(options.divisor).into_iter().filter(|work| options.wants(work.name)).collect();
     if works.is_empty() {
         return Ok(());
     }
-    let rival = if options.alone { None } else { Rival::build() };
-    let mut rows: Vec<Row> = works.into_iter().map(Row::new).collect();
-    for run in 1..=options.runs {
-        for row in &mut rows {
-            let own = sample(Command::new(env::current_exe()?).arg(CHILD), &row.work, folder);
-            keep("punctual", run, &row.work, own, &mut row.ours);
-            if let Some(rival) = rival.as_ref().filter(|_| row.work.has_rival) {
-                let theirs = sample(&mut rival.command(), &row.work, folder);
-                keep("apalis", run, &row.work, theirs, &mut row.theirs);
-            }
-        }
-    }
-    println!("{}", table::table(&rows));
-    if let Some(rival) = rival {
-        println!("apalis says of its file: {}", rival.settings(folder)?);
+    let ours = Peer { name: "punctual", command: vec![env::current_exe()?.into(), CHILD.into()] };
+    let peers: Vec<Peer> = if options.alone { Vec::new() } else { rival("apalis").into_iter().collect() };
+    let table = parent::measure(works, (&ours, &peers), options.runs, |command, _| sample(command, folder));
+    println!("{table}");
+    for apalis in peers {
+        println!("apalis says of its file: {}", settings(&apalis, folder)?);
     }
     Ok(())
 }
 
 /// One measurement, in a folder that is gone afterwards.
-fn sample(command: &mut Command, work: &Work, folder: &Path) -> Result<Sample> {
+fn sample(mut command: Command, folder: &Path) -> Result<Sample> {
     let own = folder.join("sample");
     fs::create_dir_all(&own)?;
-    let output = command.args(work.to_args()).arg(&own).output();
+    let output = command.arg(&own).output();
     fs::remove_dir_all(&own)?;
-    read(&output.context("starting a child process")?)
+    parent::read(&output.context("starting a child process")?)
 }
 
-fn read(output: &Output) -> Result<Sample> {
-    let talk = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", output.status, talk.trim());
-    Sample::parse(&String::from_utf8_lossy(&output.stdout))
+/// What the rival's SQLite says about its durability.
+fn settings(rival: &Peer, folder: &Path) -> Result<String> {
+    let output = Command::new(&rival.command[0]).arg("settings").arg(folder).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn keep(peer: &str, run: usize, work: &Work, sample: Result<Sample>, samples: &mut Vec<Sample>) {
-    match sample {
-        Ok(sample) => {
-            eprintln!("{peer} {}, run {run}: {sample}", work.name);
-            samples.push(sample);
-        }
-        Err(error) => eprintln!("{peer} {} failed: {error:#}", work.name),
-    }
-}
-
-struct Options {
-    works: Vec<String>,
+struct Asked {
+    options: Options,
     folder: PathBuf,
-    runs: usize,
-    divisor: u64,
-    alone: bool,
     relaxed: bool,
 }
 
-impl Options {
+impl Asked {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut options =
-            Self { works: Vec::new(), folder: env::temp_dir(), runs: 0, divisor: 1, alone: false, relaxed: false };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--quick" => options.divisor = 20,
-                "--alone" => options.alone = true,
-                "--relaxed" => options.relaxed = true,
-                "--in" => options.folder = args.next().context("--in needs a folder")?.into(),
-                "--runs" => {
-                    let number = args.next().context("--runs needs a number")?;
-                    options.runs = number.parse().with_context(|| format!("--runs needs a number, not {number:?}"))?;
-                }
-                name if name == "store" || works(1).iter().any(|work| work.name.starts_with(name)) => {
-                    options.works.push(name.to_owned());
-                }
-                other => bail!("no work or option is called {other:?} (--help says more)"),
+        let (mut folder, mut relaxed) = (env::temp_dir(), false);
+        let is_work = |name: &str| name == "store" || works(1).iter().any(|work| work.name.starts_with(name));
+        let options = Options::parse(args, is_work, |option, rest| {
+            match option {
+                "--relaxed" => relaxed = true,
+                "--in" => folder = rest.next().context("--in needs a folder")?.into(),
+                _ => return Ok(false),
             }
-        }
-        if options.runs == 0 {
-            options.runs = if options.divisor > 1 { 1 } else { 5 };
-        }
-        Ok(options)
+            Ok(true)
+        })?;
+        Ok(Self { options, folder, relaxed })
     }
 }
 
@@ -179,7 +146,7 @@ mod tests {
     fn wrong_arguments_are_named() {
         for args in [&["drian"][..], &["--runs"], &["--runs", "many"], &["--in"]] {
             let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-            let error = Options::parse(&args).err().expect("they are wrong");
+            let error = Asked::parse(&args).err().expect("they are wrong");
             assert!(error.to_string().contains(&args[args.len() - 1]), "{error}");
         }
     }
@@ -196,7 +163,7 @@ mod tests {
         for work in works(20) {
             let mut args: Vec<String> = work.to_args().into();
             args.push("/tmp/x".into());
-            let (read, folder) = Work::from_args(&args).unwrap();
+            let (read, folder) = understand(&args).unwrap();
             assert_eq!(
                 (read.name, read.callers, read.jobs, read.millis),
                 (work.name, work.callers, work.jobs, work.millis)

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use punctual::Clock;
+use punctual_bench::durable::meter::Meter;
+use punctual_bench::durable::table::Sample;
+use punctual_bench::durable::wait::{in_parallel, wait};
 use punctual_durable::{Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, SqliteStore, Store, Verdict};
-
-use crate::ours::{cpu, in_parallel};
-use crate::wait::wait;
 
 const NODE: NodeId = NodeId::from_u64(1);
 
@@ -77,11 +77,11 @@ impl Bench {
 
 /// One line of the table: how many jobs were done, in what time, with how much CPU.
 fn row(name: &str, work: impl FnOnce() -> Result<u64>) -> Result<()> {
-    let (cpu, began) = (cpu()?, Instant::now());
+    let meter = Meter::start(None)?;
     let jobs = work()?;
-    let (time, spent) = (began.elapsed(), crate::ours::cpu()? - cpu);
-    let rate = jobs as f64 / time.as_secs_f64();
-    println!("| {name} | {rate:.0} | {:.1} |", spent.as_secs_f64() * 1e6 / jobs.max(1) as f64);
+    let sample: Sample = meter.rate(jobs)?.into_iter().collect();
+    let get = |metric| sample.get(metric).unwrap_or_default();
+    println!("| {name} | {:.0} | {:.1} |", get("rate"), get("cpu_us"));
     Ok(())
 }
 

@@ -4,19 +4,25 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 
-use crate::works::{Metric, Work};
+use super::work::{Metric, Work};
 
 /// What one child process saw: names and numbers on one line.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Sample(Vec<(String, f64)>);
+pub struct Sample(Vec<(String, f64)>);
 
 impl Sample {
-    pub(crate) fn with(mut self, name: &str, value: f64) -> Self {
+    /// With one number more.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: f64) -> Self {
         self.0.push((name.to_owned(), value));
         self
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    /// Reads it from what a child said.
+    ///
+    /// # Errors
+    /// If there is none in it.
+    pub fn parse(text: &str) -> Result<Self> {
         let line =
             text.lines().rev().find_map(|line| line.strip_prefix("sample ")).context("the child gave no sample")?;
         let pair = |word: &str| {
@@ -26,8 +32,16 @@ impl Sample {
         Ok(Self(line.split_whitespace().map(pair).collect::<Result<_>>()?))
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+    /// The number of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(known, _)| known == name).map(|&(_, value)| value)
+    }
+}
+
+impl<'a> FromIterator<(&'a str, f64)> for Sample {
+    fn from_iter<I: IntoIterator<Item = (&'a str, f64)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
@@ -38,23 +52,31 @@ impl fmt::Display for Sample {
     }
 }
 
-/// All samples of one work.
+/// All samples of one work: ours, and those of each peer.
 #[derive(Debug)]
-pub(crate) struct Row {
-    pub(crate) work: Work,
-    pub(crate) ours: Vec<Sample>,
-    pub(crate) theirs: Vec<Sample>,
+pub struct Row {
+    /// What was measured.
+    pub work: Work,
+    /// Our own.
+    pub ours: Vec<Sample>,
+    /// Of the peers, in the order of the table.
+    pub theirs: Vec<Vec<Sample>>,
 }
 
 impl Row {
-    pub(crate) fn new(work: Work) -> Self {
-        Self { work, ours: Vec::new(), theirs: Vec::new() }
+    /// With nothing measured yet.
+    #[must_use]
+    pub fn new(work: Work, peers: usize) -> Self {
+        Self { work, ours: Vec::new(), theirs: vec![Vec::new(); peers] }
     }
 }
 
 /// One line for each number; `x` is ours as a multiple of theirs.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let mut text = "|work||punctual|to reach|apalis|x|n|\n|---|---|---:|---:|---:|---:|---:|\n".to_owned();
+#[must_use]
+pub fn table(rows: &[Row], peers: &[&str]) -> String {
+    let mut text = "|work||punctual|to reach|".to_owned();
+    peers.iter().for_each(|peer| text.push_str(&format!("{peer}|x|")));
+    text.push_str(&format!("n|\n|---|---|---:|---:|{}---:|\n", "---:|---:|".repeat(peers.len())));
     for row in rows {
         for (number, metric) in row.work.metrics.iter().enumerate() {
             let title = if number == 0 { row.work.title } else { "" };
@@ -65,13 +87,19 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 fn line(title: &str, metric: &Metric, row: &Row) -> String {
-    let (ours, theirs) = (values(&row.ours, metric.name), values(&row.theirs, metric.name));
-    let times = match (median(&ours), median(&theirs)) {
-        (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
-        _ => "-".to_owned(),
-    };
-    let Metric { unit, wanted, .. } = metric;
-    format!("|{title}|{unit}|{}|{wanted}|{}|{times}|{}|\n", spread(&ours), spread(&theirs), ours.len())
+    let Metric { name, unit, wanted } = metric;
+    let ours = values(&row.ours, name);
+    let mut text = format!("|{title}|{unit}|{}|{wanted}|", spread(&ours));
+    for theirs in &row.theirs {
+        let theirs = values(theirs, name);
+        let times = match (median(&ours), median(&theirs)) {
+            (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
+            _ => "-".to_owned(),
+        };
+        text.push_str(&format!("{}|{times}|", spread(&theirs)));
+    }
+    text.push_str(&format!("{}|\n", ours.len()));
+    text
 }
 
 /// In order of size.
@@ -107,7 +135,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::works::works;
+    use crate::durable::work::metric;
 
     #[test]
     fn a_sample_survives_its_line() {
@@ -118,10 +146,14 @@ mod tests {
 
     #[test]
     fn a_table_states_medians_and_ratios() {
-        let mut row = Row::new(works(1).remove(0));
+        let metrics = const { &[metric("rate", "/s", "")] };
+        let work = Work { name: "x", title: "enqueue", callers: 1, jobs: 0, millis: 0, peers: &[], metrics };
+        let mut row = Row::new(work, 2);
         row.ours = [300.0, 100.0, 200.0].map(|rate| Sample::default().with("rate", rate)).into();
-        row.theirs = vec![Sample::default().with("rate", 50.0)];
-        let table = table(&[row]);
-        assert!(table.contains("|enqueue, 1 caller|/s|200 [100..300]||50|4.00|3|"), "{table}");
+        row.theirs[1] = vec![Sample::default().with("rate", 50.0)];
+        let table = table(&[row], &["one", "two"]);
+        let wanted = "|work||punctual|to reach|one|x|two|x|n|\n|---|---|---:|---:|---:|---:|---:|---:|---:|\n\
+                      |enqueue|/s|200 [100..300]||-|-|50|4.00|3|\n";
+        assert_eq!(table, wanted);
     }
 }
