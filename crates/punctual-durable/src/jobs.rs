@@ -782,11 +782,13 @@ impl JobsBuilder {
             #[cfg(not(feature = "sqlite"))]
             Some(("sqlite", _)) => return Err(OpenError::NoFeature("sqlite")),
             #[cfg(feature = "postgres")]
-            Some(("postgres" | "postgresql", _)) => {
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
                 Arc::new(crate::postgres::PostgresOptions::new().clock(&self.clock).open(url).await?)
             }
             #[cfg(not(feature = "postgres"))]
-            Some(("postgres" | "postgresql", _)) => return Err(OpenError::NoFeature("postgres")),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                return Err(OpenError::NoFeature("postgres"));
+            }
             _ => return Err(OpenError::UnknownStore(without_password(url))),
         };
         self.over(store).await
