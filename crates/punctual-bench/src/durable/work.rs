@@ -61,7 +61,7 @@ impl Work {
     ///
     /// # Errors
     /// If there is no such work.
-    pub fn from_args<'a>(args: &'a [String], known: impl IntoIterator<Item = Self>) -> Result<(Self, &'a [String])> {
+    pub fn from_args(args: &[String], known: impl IntoIterator<Item = Self>) -> Result<(Self, &[String])> {
         let [name, callers, jobs, millis, rest @ ..] = args else {
             bail!("a child has four arguments at least, not {}", args.len())
         };

@@ -128,7 +128,7 @@ mod tests {
     fn wrong_arguments_are_named() {
         for args in [&["drian"][..], &["--runs"], &["--runs", "many"], &["--parked", "all"]] {
             let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-            let error = understand(&args).err().expect("they are wrong");
+            let Err(error) = understand(&args) else { panic!("{args:?} are understood") };
             assert!(error.to_string().contains(&args[args.len() - 1]), "{error}");
         }
     }
