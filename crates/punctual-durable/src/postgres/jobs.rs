@@ -22,7 +22,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 
-pub(super) const ENQUEUE: Function = Function::new("enqueue_batch", "enqueue jobs").repeatable();
+pub(super) const ENQUEUE: Function = Function::new("enqueue_batch", "enqueue jobs");
 const CLAIM: Function = Function::new("claim", "claim jobs").of_node();
 const FINISH: Function = Function::new("finish", "finish jobs").of_node();
 const CANCEL: Function = Function::new("cancel", "cancel a job");
@@ -48,9 +48,7 @@ impl Shared {
                 answers[at] = Some(answer);
             }
         }
-        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
-        self.tell_of_new(&jobs, &answers);
-        Ok(answers)
+        Ok(answers.into_iter().flatten().collect())
     }
 
     /// One commit, unless one of them does not fit: then halves, until it is found.
@@ -61,7 +59,11 @@ impl Shared {
             let at = self.clock.given();
             let columns = Columns::new(part.iter().copied());
             match self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await {
-                Ok(rows) => answers.extend(admissions(part, &rows)?),
+                Ok(rows) => {
+                    let admitted = admissions(part, &rows)?;
+                    self.tell_of_new(part, &admitted);
+                    answers.extend(admitted);
+                }
                 Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -73,7 +75,7 @@ impl Shared {
         Ok(answers)
     }
 
-    fn tell_of_new(&self, jobs: &[NewJob], answers: &[Answer]) {
+    fn tell_of_new(&self, jobs: &[&NewJob], answers: &[Answer]) {
         let now = self.clock.now();
         let new =
             jobs.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(Admitted::New | Admitted::Replaced(_))));
@@ -134,33 +136,33 @@ impl Shared {
             (&at, Type::INT8),
         ];
         let rows = self.database.call(FINISH, "*", &parameters).await?;
+        let now = self.clock.now();
         let mut finished = vec![Finished::Stale; finishes.len()];
-        let mut is_work = false;
+        let (mut ended, mut dues) = (Vec::new(), Vec::new());
         for row in &rows {
             let mut read = Reader::new(FINISH.what, row);
-            let at: usize = read.number()?;
-            let Some(answer) = at.checked_sub(1).and_then(|at| finished.get_mut(at)) else { continue };
-            if let Some(state) = maybe_state(&mut read)? {
-                *answer = Finished::Done(state);
-                is_work |= read.next::<bool>()? || state.is_waiting();
+            let at = read.number::<usize>()?.wrapping_sub(1);
+            let (Some(Finish { id, verdict, .. }), Some(state)) = (finishes.get(at), maybe_state(&mut read)?) else {
+                continue;
+            };
+            finished[at] = Finished::Done(state);
+            // The outcome of one that only stopped was told when it was settled.
+            if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
+                ended.push(*id);
+            }
+            if state.is_waiting() {
+                dues.push(said[at].2.unwrap_or(Moment::NOW).from(now));
+            }
+            if read.next()? {
+                dues.push(now);
             }
         }
-        self.tell_of_ends(&finishes, &finished, is_work);
-        Ok(finished)
-    }
-
-    fn tell_of_ends(&self, finishes: &[Finish], finished: &[Finished], is_work: bool) {
-        // The outcome of those that only stopped was told when it was settled.
-        let settles = |verdict: &Verdict| !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_));
-        let ended = finishes.iter().zip(finished).filter(|(finish, finished)| {
-            matches!(finished, Finished::Done(State { outcome: Some(_), .. })) && settles(&finish.verdict)
-        });
-        self.signals.ended(ended.map(|(finish, _)| finish.id));
-        if is_work {
-            self.tell_work(None);
-        } else {
-            self.signals.work();
+        self.signals.ended(ended);
+        self.signals.work();
+        if let Some(due) = dues.into_iter().min() {
+            self.tell_work(Some(due).filter(|&due| due > now));
         }
+        Ok(finished)
     }
 
     pub(super) async fn cancel(&self, id: JobId, cause: CancelCause) -> Result<Cancelled, Fault> {

@@ -129,3 +129,10 @@ fn a_url_that_names_no_store_is_an_error() {
         assert!(said.starts_with(&format!("{url:?} names no store")), "{said}");
     }
 }
+
+#[test]
+fn what_is_wrong_with_a_url_is_told_without_its_password() {
+    let said = wait(Jobs::open("postgres://ann:secret@127.0.0.1:1/app?colour=red")).unwrap_err().to_string();
+    let expected = if cfg!(feature = "postgres") { "\"colour\"" } else { "feature \"postgres\"" };
+    assert!(said.contains(expected) && !said.contains("secret"), "{said}");
+}

@@ -1,0 +1,130 @@
+//! The store in PostgreSQL, and what it meets there: a job that does not fit, a server that takes no writes, functions of another version,
+//! callers who ask for too much.
+
+#![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
+
+use std::time::Duration;
+
+use punctual_durable::{
+    Admitted, CancelCause, JobId, Moment, NewJob, OnConflict, PostgresOptions, PostgresStore, Redriven, Refused, Store,
+    StoreError, Unique,
+};
+use punctual_testkit::postgres::{Schema, Server};
+use punctual_testkit::{NODE, beat, block_on};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn open(url: &str, schema: &Schema) -> PostgresStore {
+    block_on(PostgresOptions::new().schema(schema.name()).timeout(2 * SECOND).open(url)).unwrap()
+}
+
+fn job(id: u128) -> NewJob {
+    NewJob { due: Moment::After(60 * SECOND), ..NewJob::new(JobId::from_u128(id), "k") }
+}
+
+fn enqueue(store: &PostgresStore, job: NewJob) -> Result<Result<Admitted, Refused>, StoreError> {
+    block_on(store.enqueue(vec![job])).map(|mut answers| answers.remove(0))
+}
+
+#[test]
+fn many_who_open_a_new_schema_at_a_time_make_it_once() {
+    let schema = Schema::new();
+    let opened: Vec<_> = (0..6)
+        .map(|_| {
+            let (name, url) = (schema.name().to_owned(), schema.url().to_owned());
+            std::thread::spawn(move || block_on(PostgresOptions::new().schema(name).pool_size(1).open(&url)))
+        })
+        .collect();
+    let stores: Vec<_> = opened.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
+    let made: i64 = schema.connect().query_one("SELECT count(*) FROM migration", &[]).unwrap().get(0);
+    assert_eq!(made, 1);
+    for (id, store) in (1..).zip(&stores) {
+        enqueue(store, job(id)).unwrap().unwrap();
+    }
+    assert_eq!(block_on(stores[0].totals()).unwrap().scheduled, 6);
+}
+
+#[test]
+fn the_functions_of_a_newer_version_are_left_alone() {
+    let schema = Schema::new();
+    drop(open(schema.url(), &schema));
+    let mut client = schema.connect();
+    client.batch_execute("UPDATE functions SET version = 1000, fingerprint = 'newer'; DROP FUNCTION redrive").unwrap();
+    let store = open(schema.url(), &schema);
+    let error = block_on(store.redrive(JobId::from_u128(1))).unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("42883"), "{error}");
+    client.batch_execute("UPDATE functions SET version = 0").unwrap();
+    let store = open(schema.url(), &schema);
+    assert_eq!(block_on(store.redrive(JobId::from_u128(1))), Ok(Redriven::Unknown));
+}
+
+/// After a fail-over the connections that are left lead to a standby.
+#[test]
+fn a_server_that_takes_no_writes_any_more_is_left() {
+    let server = Server::start_fast();
+    let schema = Schema::at(server.url());
+    let store = open(server.url(), &schema);
+    enqueue(&store, job(1)).unwrap().unwrap();
+    let mut client = schema.connect();
+    let mut set = |value: &str| {
+        client.batch_execute("SET default_transaction_read_only = off").unwrap();
+        client.batch_execute(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}")).unwrap();
+        client.batch_execute("SELECT pg_reload_conf()").unwrap();
+    };
+    set("on");
+    let error = (0..100_000).find_map(|_| enqueue(&store, job(2)).err()).expect("the setting reaches the sessions");
+    assert!(error.is_transient() && error.to_string().contains("25006"), "{error}");
+    let mut witness = schema.connect();
+    let mut is_left = || {
+        let asked =
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%enqueue_batch(%' AND pid <> pg_backend_pid()";
+        witness.query_one(asked, &[]).unwrap().get::<_, i64>(0) == 0
+    };
+    assert!((0..100_000).any(|_| is_left()), "the connection is kept");
+    set("off");
+    let tries = (0..1_000).position(|_| enqueue(&store, job(3)).is_ok());
+    assert!(tries.is_some(), "none of a thousand tries came through");
+}
+
+#[test]
+fn a_job_that_does_not_fit_fails_alone() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    let mut random = fastrand::Rng::with_seed(7);
+    let key: String = (0..20_000).map(|_| random.alphanumeric()).collect();
+    let large = NewJob { unique: Some(Unique { key, on_conflict: OnConflict::Join, period: None }), ..job(3) };
+    let nul = NewJob { payload: "\0".into(), ..job(4) };
+    let batch = vec![job(1), job(2), large, nul, job(5)];
+    let answers = block_on(store.enqueue(batch)).unwrap();
+    let bad = |at: usize, why: &str| matches!(&answers[at], Err(Refused::Bad(said)) if said.contains(why));
+    assert!(bad(2, "54000") && bad(3, "payload"), "{answers:?}");
+    assert_eq!([0, 1, 4].map(|at: usize| answers[at].clone()), [const { Ok(Admitted::New) }; 3]);
+    assert_eq!(block_on(store.totals()).unwrap().scheduled, 3);
+}
+
+#[test]
+fn a_process_that_is_asked_for_much_keeps_its_lease() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    block_on(store.join(beat(NODE, &["k"]))).unwrap();
+    enqueue(&store, job(1)).unwrap().unwrap();
+    let mut client = schema.connect();
+    let mut lock = client.transaction().unwrap();
+    lock.execute("SELECT FROM sched FOR UPDATE", &[]).unwrap();
+    let cancels: Vec<_> = (0..30).map(|_| store.cancel(JobId::from_u128(1), CancelCause::Caller)).collect();
+    assert!(block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap().known);
+    lock.rollback().unwrap();
+    cancels.into_iter().for_each(|cancel| drop(block_on(cancel)));
+}
+
+#[test]
+fn whoever_cannot_connect_is_told_why_and_the_password_is_not() {
+    let url = punctual_testkit::postgres::url();
+    let (head, _) = url.rsplit_once('/').unwrap();
+    let missing = block_on(PostgresStore::open(&format!("{head}/no_such_database"))).unwrap_err();
+    assert!(!missing.is_transient() && missing.to_string().contains("3D000"), "{missing}");
+    let nobody = block_on(PostgresStore::open("postgres://ann:secret@127.0.0.1:1/app")).unwrap_err();
+    assert!(nobody.is_transient() && !nobody.to_string().contains("secret"), "{nobody}");
+    let unencrypted = block_on(PostgresStore::open(&format!("{url}?sslmode=require"))).unwrap_err();
+    assert!(!unencrypted.is_transient(), "{unencrypted}");
+}
