@@ -27,6 +27,7 @@ macro_rules! store_suite_tests {
                 jobs_of_a_tenant_come_by_due_and_arrival
                 a_priority_step_counts_like_thirty_seconds
                 nothing_is_given_out_before_it_is_due
+                tenants_of_a_batch_come_in_the_order_of_the_batch
                 other_kinds_stay_where_they_are
                 a_claim_keeps_to_the_room_of_each_kind
                 a_tenant_never_runs_more_than_it_may

@@ -308,11 +308,18 @@ pub(super) fn admissions(jobs: &[&NewJob], rows: &[Row]) -> Result<Vec<Answer>, 
     if rows.len() != jobs.len() {
         return Err(Fault::unreadable(ENQUEUE.what, format!("{} answers to {} jobs", rows.len(), jobs.len())));
     }
-    jobs.iter().zip(rows).map(|(job, row)| admission(job, &mut Reader::new(ENQUEUE.what, row))).collect()
+    let numbered = |row| {
+        let mut read = Reader::new(ENQUEUE.what, row);
+        Ok((read.next::<i64>()?, read))
+    };
+    let mut answers = rows.iter().map(numbered).collect::<Result<Vec<_>, Fault>>()?;
+    // They were decided in an order of their own.
+    answers.sort_by_key(|&(number, _)| number);
+    jobs.iter().zip(answers).map(|(job, (_, mut read))| admission(job, &mut read)).collect()
 }
 
 fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
-    let (_ord, status): (i64, &str) = (read.next()?, read.next()?);
+    let status: &str = read.next()?;
     let other = read.maybe_id()?;
     let (count, max) = (read.maybe_number()?.unwrap_or_default(), read.maybe_number()?.unwrap_or_default());
     let retry_after = read.maybe_length()?;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use punctual::{Limits, Rate};
-use punctual_durable::{Edit, Gate, Moment, NewJob, State, TenantPolicy, Verdict};
+use punctual_durable::{Edit, Gate, Moment, NewJob, OnConflict, State, TenantPolicy, Verdict};
 
-use crate::{Bed, NODE, OTHER, SECOND, job};
+use crate::{Bed, NODE, OTHER, SECOND, job, unique};
 
 /// C38: a claim is one more fence, and says who runs what since when.
 pub fn a_claim_numbers_the_run(bed: &Bed) {
@@ -53,6 +53,23 @@ pub fn nothing_is_given_out_before_it_is_due(bed: &Bed) {
     assert!(bed.claim(9).is_empty());
     bed.advance(SECOND / 1_000_000);
     assert_eq!(bed.claim_ids(9), [1], "and nobody has to tend the store for it");
+}
+
+/// Between equals the tenant goes first that was heard of first, also of one batch, whether its jobs were due or had a key.
+pub fn tenants_of_a_batch_come_in_the_order_of_the_batch(bed: &Bed) {
+    let of = |id, tenant: &str| NewJob { tenant: tenant.into(), ..job(id) };
+    let later = |id, tenant| NewJob { due: Moment::After(SECOND), ..of(id, tenant) };
+    let keyed = |id, tenant| NewJob { unique: unique("key", OnConflict::Reject), ..of(id, tenant) };
+    for batch in [
+        vec![of(1, "b"), of(2, "a"), of(3, "c")],
+        vec![later(4, "e"), later(5, "d"), later(6, "f")],
+        vec![keyed(7, "h"), keyed(8, "g"), keyed(9, "i")],
+    ] {
+        let ids: Vec<u128> = batch.iter().map(|job| job.id.to_u128()).collect();
+        assert!(bed.ask(|store| store.enqueue(batch)).iter().all(Result::is_ok));
+        bed.advance(SECOND);
+        assert_eq!(bed.claim_ids(9), ids);
+    }
 }
 
 /// C52: a kind that nobody asks for stays where it is and holds nobody back.

@@ -29,6 +29,8 @@ impl Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cluster_node"));
         command.args([url, schema, &lease.as_millis().to_string(), &skew.to_string()]);
         let mut child = command
+            // What it says last fits on a screen.
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors).unwrap())
@@ -63,7 +65,8 @@ impl Process {
     pub(crate) fn hear(&mut self, word: &str) -> Vec<String> {
         self.hear_within(word, PATIENCE).unwrap_or_else(|| {
             let errors = std::fs::read_to_string(&self.errors).unwrap_or_default();
-            let tail: Vec<&str> = errors.lines().rev().take(20).collect();
+            let lines: Vec<&str> = errors.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(20)..];
             panic!("{} did not say {word:?}; it said {:?}, and last\n{}", self.name(), self.unheard, tail.join("\n"))
         })
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use postgres::Client;
 use postgres::types::ToSql;
 use punctual::{Clock, Limits};
-use punctual_durable::{JobId, Jobs, PostgresOptions, Record};
+use punctual_durable::{EnqueueError, Handle, Job, JobId, Jobs, Plan, PostgresOptions, Problem, Record};
 use punctual_testkit::block_on;
-use punctual_testkit::cluster::{Hold, WITNESS};
+use punctual_testkit::cluster::{Hold, WITNESS, pause};
 use punctual_testkit::postgres::Schema;
 use tempfile::TempDir;
 
@@ -38,7 +38,12 @@ impl Site {
     pub(crate) fn at(schema: Schema) -> Self {
         let options = PostgresOptions::new().schema(schema.name()).lease(LONG).pool_size(4);
         let store = block_on(options.open(schema.url())).unwrap();
-        schema.connect().batch_execute(WITNESS).unwrap();
+        let mut client = schema.connect();
+        client.batch_execute(WITNESS).unwrap();
+        // A function that is broken on purpose: see `scripts/sabotage`.
+        if let Ok(broken) = std::env::var("PUNCTUAL_SABOTAGE") {
+            client.batch_execute(&std::fs::read_to_string(broken).unwrap()).unwrap();
+        }
         let jobs = block_on(Jobs::builder().over(Arc::new(store))).unwrap();
         Self { jobs, schema, started: AtomicUsize::new(0), folder: tempfile::tempdir().unwrap() }
     }
@@ -64,13 +69,12 @@ impl Site {
 
     /// So many jobs of a tenant that run until their nodes let them go.
     pub(crate) fn hold(&self, tenant: &str, count: usize) -> Vec<JobId> {
-        let answers = block_on(self.jobs.tenant(tenant).now().enqueue_many((0..count).map(|_| Hold {})));
-        answers.into_iter().map(|answer| answer.unwrap().id()).collect()
+        enqueue(&self.jobs.tenant(tenant).now(), (0..count).map(|_| Hold {}))
     }
 
     pub(crate) fn set_limit(&self, tenant: &str, max: Option<usize>) {
         let limits = max.map_or(Limits::new(), |max| Limits::new().running_max(max));
-        block_on(self.jobs.tenant(tenant).set_limits(limits)).unwrap();
+        until("the limit is set", || block_on(self.jobs.tenant(tenant).set_limits(limits)).is_ok());
     }
 
     /// What became of a job, by its id.
@@ -82,6 +86,23 @@ impl Site {
     pub(crate) fn client(&self) -> Client {
         self.schema.connect()
     }
+}
+
+/// Enqueues jobs, each until that is acknowledged, whatever happens to the server meanwhile.
+pub(crate) fn enqueue<J: Job>(plan: &Plan, jobs: impl IntoIterator<Item = J>) -> Vec<JobId> {
+    let answers = block_on(plan.clone().enqueue_many(jobs)).into_iter();
+    let acknowledged = |mut answer: Result<Handle<J::Output>, EnqueueError<J>>| {
+        loop {
+            let error = match answer {
+                Ok(handle) => return handle.id(),
+                Err(error) => error,
+            };
+            let Problem::Store { id, .. } = *error.problem() else { panic!("{error}") };
+            pause(Duration::from_millis(50));
+            answer = block_on(plan.clone().id(id).enqueue(error.into_job()));
+        }
+    };
+    answers.map(acknowledged).collect()
 }
 
 /// A number that the database answers.
@@ -96,7 +117,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     while !is_so() {
         let waited = clock.now() - began;
         assert!(waited < PATIENCE, "it was not so within {waited:?}: {what}");
-        punctual_testkit::cluster::pause(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
     }
     clock.now() - began
 }

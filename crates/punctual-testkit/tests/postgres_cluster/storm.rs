@@ -1,4 +1,4 @@
-//! A storm: nodes die, freeze and restart under load, while limits change, by dice.
+//! A storm: nodes die, freeze and restart under load, while limits change, by dice. After the first storm the server crashes too, now and then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,15 +7,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fastrand::Rng;
-use postgres::Client;
+use postgres::{Client, NoTls};
 use punctual::Clock;
 use punctual_durable::JobId;
 use punctual_testkit::cluster::{Stubborn, Work, pause};
-use punctual_testkit::{block_on, seeds};
+use punctual_testkit::postgres::{Schema, Server};
+use punctual_testkit::seeds;
 
 use crate::judge::{Report, approve};
 use crate::process::Process;
-use crate::site::{LEASE, Site, number, until};
+use crate::site::{LEASE, Site, enqueue, number, until};
 
 const NODES: usize = 4;
 
@@ -66,6 +67,8 @@ struct Storm {
     nodes: Vec<Process>,
     sampler: Sampler,
     site: Site,
+    /// If it is the storm's own, to be crashed.
+    server: Option<Server>,
     acknowledged: Vec<JobId>,
     killed: usize,
     frozen: usize,
@@ -74,14 +77,15 @@ struct Storm {
 
 impl Storm {
     fn new(seed: u64) -> Self {
-        let site = Site::new();
+        let server = (seed > 0).then(Server::start);
+        let site = server.as_ref().map_or_else(Site::new, |server| Site::at(Schema::at(server.url())));
         for (tenant, max) in TENANTS {
             site.set_limit(tenant, max);
         }
         let nodes: Vec<Process> = (0..NODES).map(|_| site.node(LEASE)).collect();
-        let sampler = Sampler::start(site.client());
+        let sampler = Sampler::start(site.schema.url(), site.schema.name());
         let (dice, acknowledged) = (Rng::with_seed(seed), Vec::new());
-        Self { seed, dice, site, nodes, sampler, acknowledged, killed: 0, frozen: 0, restarted: 0 }
+        Self { seed, dice, nodes, sampler, site, server, acknowledged, killed: 0, frozen: 0, restarted: 0 }
     }
 
     /// Trouble of each kind, and more by chance, for as long as there is time.
@@ -95,10 +99,11 @@ impl Storm {
                 self.enqueue();
             }
             let at = self.dice.usize(..NODES);
-            match if step < 4 { step } else { self.dice.u32(0..6) } {
+            match if step < 4 { step } else { self.dice.u32(0..7) } {
                 0 => self.kill(at),
                 1 => self.freeze(at),
                 2 => self.restart(at),
+                3 => self.crash_the_server(),
                 _ => {
                     let max = self.dice.usize(1..7);
                     self.site.set_limit("swings", Some(max));
@@ -115,12 +120,10 @@ impl Storm {
             self.site.jobs.tenant(tenant).after(Duration::from_millis(self.dice.u64(0..2) * self.dice.u64(0..1_500)));
         let millis = self.dice.u64(0..30);
         let count = self.dice.usize(50..150);
-        let ids: Vec<JobId> = if self.dice.u32(0..5) == 0 {
-            let answers = block_on(plan.enqueue_many((0..count / 4).map(|_| Stubborn { millis })));
-            answers.into_iter().map(|answer| answer.unwrap().id()).collect()
+        let ids = if self.dice.u32(0..5) == 0 {
+            enqueue(&plan, (0..count / 4).map(|_| Stubborn { millis }))
         } else {
-            let answers = block_on(plan.enqueue_many((0..count).map(|_| Work { millis })));
-            answers.into_iter().map(|answer| answer.unwrap().id()).collect()
+            enqueue(&plan, (0..count).map(|_| Work { millis }))
         };
         self.acknowledged.extend(ids);
     }
@@ -148,6 +151,14 @@ impl Storm {
         let grace = Duration::from_millis(self.dice.u64(0..100));
         std::mem::replace(&mut self.nodes[at], new).stop(grace);
         self.restarted += 1;
+    }
+
+    fn crash_the_server(&mut self) {
+        if let Some(server) = &self.server {
+            server.stop();
+            pause(Duration::from_millis(self.dice.u64(0..4_000)));
+            server.start_again();
+        }
     }
 
     /// No more trouble: everything comes to its end, and is judged.
@@ -208,15 +219,22 @@ const ABOVE: &str = "
        AND max(j.started_at) > coalesce((SELECT max(l.at) FROM limit_log l WHERE l.tenant = t.name), 0)";
 
 impl Sampler {
-    fn start(mut client: Client) -> Self {
+    fn start(url: &str, schema: &str) -> Self {
         let (is_over, snapshots) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (ends, count) = (is_over.clone(), snapshots.clone());
+        let config = format!("{url}?options=-csearch_path%3D{schema}");
         let thread = std::thread::spawn(move || {
             let mut above = Vec::new();
+            let mut client = None;
             while !ends.load(Ordering::Relaxed) {
-                above.extend(client.query(ABOVE, &[]).unwrap().iter().map(|row| row.get::<_, String>(0)));
-                count.fetch_add(1, Ordering::Relaxed);
                 pause(Duration::from_millis(3));
+                client = client.or_else(|| Client::connect(&config, NoTls).ok());
+                // The server may be away.
+                match client.as_mut().map(|client| client.query(ABOVE, &[])) {
+                    Some(Ok(rows)) => above.extend(rows.iter().map(|row| row.get::<_, String>(0))),
+                    _ => client = None,
+                }
+                count.fetch_add(u64::from(client.is_some()), Ordering::Relaxed);
             }
             above
         });

@@ -133,7 +133,7 @@ CREATE TABLE tenant (
 CREATE INDEX tenant_has_work ON tenant (name) WHERE has_work;
 
 -- What has changed for a tenant since the last claim that looked at it. Numbers are differences; a tenant's true numbers are those in
--- `tenant` and the sum of these. `kind`, `order_at` and `seq` name the first of the jobs that became ready.
+-- `tenant` and the sum of these. `kind`, `order_at` and `seq` name the first of the jobs that became ready; `seq` also says when a tenant was first heard of.
 CREATE TABLE ledger (
     id        bigint NOT NULL DEFAULT nextval('arrival'),
     tenant    text COLLATE "C" NOT NULL,

@@ -22,7 +22,7 @@ BEGIN
           FROM unnest(before) b
           UNION ALL
           SELECT 1, a.stage = 'stopped' AND NOT a.forget, CASE WHEN a.stage = 'ready' THEN a.kind END, a.tenant, a.stage, a.outcome, a.forget,
-                 CASE WHEN a.stage = 'ready' THEN a.order_at END, CASE WHEN a.stage = 'ready' THEN a.seq END
+                 CASE WHEN a.stage = 'ready' THEN a.order_at END, a.seq
           FROM unnest(after) a) changes
     GROUP BY tenant, ready_kind;
 END $$ SET search_path FROM CURRENT;

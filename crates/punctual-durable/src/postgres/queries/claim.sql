@@ -54,7 +54,7 @@ BEGIN
     news := ARRAY(SELECT DISTINCT l.tenant FROM ledger l LIMIT 2000);
     IF cardinality(news) > 0 THEN
         INSERT INTO tenant (name, number)
-        SELECT l.tenant, min(l.id) FROM ledger l
+        SELECT l.tenant, min(least(l.id, l.seq)) FROM ledger l
         WHERE l.tenant = ANY (news) AND NOT EXISTS (SELECT FROM tenant p WHERE p.name = l.tenant)
         GROUP BY l.tenant ORDER BY l.tenant
         ON CONFLICT (name) DO NOTHING;

@@ -1,5 +1,5 @@
--- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each. A batch
--- with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
+-- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each, by number.
+-- A batch with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
 CREATE OR REPLACE FUNCTION enqueue_batch(
     ids uuid[], kinds text[], tenants text[], payloads text[], tags text[], priorities smallint[], costs bigint[], due_at bigint[], due_in bigint[],
     start_withins bigint[], run_timeouts bigint[], deadline_at bigint[], deadline_in bigint[], max_attempts bigint[], max_crashes bigint[],
@@ -10,35 +10,52 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     t bigint := present(at);
-    one job;
+    given record;
+    -- Of an id that is there twice the first counts.
+    is_doubled boolean := cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i);
     seqs bigint[];
     doubled uuid[];
 BEGIN
     PERFORM catch_up(t);
     IF array_remove(unique_keys, NULL) <> '{}' OR array_remove(wanted_by, NULL) <> '{}' OR array_remove(start_withins, NULL) <> '{}'
-       OR cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i)
+       OR is_doubled
        OR array_remove(deadline_at, NULL) <> '{}' OR array_remove(deadline_in, NULL) <> '{}'
        OR EXISTS (SELECT FROM tenant p WHERE p.name = ANY (tenants) AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
-        ord := 0;
-        FOR one IN
-            SELECT n.id, nextval('arrival'), n.tenant, n.kind, n.payload, n.tags::text[], n.priority, n.cost, n.start_within, n.run_timeout,
+        -- By tenant, and by key where no bound makes the order count: two batches that want the same, in whatever order they name it, take
+        -- turns and do not wait for each other. Arrival is the order of the batch all the same.
+        FOR given IN
+            WITH new AS MATERIALIZED (
+                SELECT n.*, nextval('arrival') AS seq
+                FROM unnest(ids, kinds, tenants, payloads, tags, priorities, costs, due_at, due_in, start_withins, run_timeouts, deadline_at, deadline_in,
+                            max_attempts, max_crashes, backoff_bases, backoff_caps, unique_keys, on_conflicts, unique_periods, wanted_by, schedules,
+                            missed, traces) WITH ORDINALITY
+                     AS n (id, kind, tenant, payload, tags, priority, cost, due_at, due_in, start_within, run_timeout, deadline_at, deadline_in,
+                           max_attempts, max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule,
+                           missed, trace, ord)
+            )
+            SELECT n.ord, b.is_bounded AND n.tenant IS DISTINCT FROM lag(n.tenant) OVER w AS is_first,
+                   ROW(n.id, n.seq, n.tenant, n.kind, n.payload, n.tags::text[], n.priority, n.cost, n.start_within, n.run_timeout,
                    n.max_attempts, n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by,
                    n.schedule, n.missed, n.trace, CASE WHEN d.due <= t THEN 'ready' ELSE 'scheduled' END, NULL, d.due, d.start_by, d.deadline,
                    d.due + 30000000::bigint * n.priority, least(d.start_by, d.deadline), 0, 0, 0, false, NULL, t, NULL, t, NULL, NULL, false,
-                   n.wanted_by IS NOT NULL
-            FROM unnest(ids, kinds, tenants, payloads, tags, priorities, costs, due_at, due_in, start_withins, run_timeouts, deadline_at, deadline_in,
-                        max_attempts, max_crashes, backoff_bases, backoff_caps, unique_keys, on_conflicts, unique_periods, wanted_by, schedules,
-                        missed, traces) WITH ORDINALITY
-                 AS n (id, kind, tenant, payload, tags, priority, cost, due_at, due_in, start_within, run_timeout, deadline_at, deadline_in,
-                       max_attempts, max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule,
-                       missed, trace, ord),
-                 LATERAL (SELECT w.due, later(w.due, n.start_within) AS start_by,
+                   n.wanted_by IS NOT NULL)::job AS one
+            FROM new n
+                 CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM tenant p WHERE p.name = n.tenant
+                                                    AND (p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) AS is_bounded) b
+                 CROSS JOIN LATERAL (SELECT w.due, later(w.due, n.start_within) AS start_by,
                                  coalesce(n.deadline_at, CASE WHEN n.deadline_in IS NOT NULL THEN least(t + n.deadline_in, 4000000000000000000) END) AS deadline
                           FROM (SELECT coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due) w) d
-            ORDER BY n.ord
+                 CROSS JOIN LATERAL (SELECT CASE WHEN NOT is_doubled THEN n.tenant COLLATE "C" END AS by_tenant,
+                                            CASE WHEN NOT is_doubled AND NOT b.is_bounded THEN n.unique_key COLLATE "C" END AS by_key) o
+            WINDOW w AS (ORDER BY o.by_tenant, o.by_key NULLS FIRST, n.ord)
+            ORDER BY o.by_tenant, o.by_key NULLS FIRST, n.ord
         LOOP
-            ord := ord + 1;
-            SELECT e.status, e.other, e.count, e.max, e.retry_after INTO status, other, count, max, retry_after FROM enqueue_one(one, t) e;
+            IF given.is_first THEN
+                -- What `admit` will lock, before the row of a job that is to be replaced.
+                PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || (given.one).tenant, 0));
+            END IF;
+            ord := given.ord;
+            SELECT e.status, e.other, e.count, e.max, e.retry_after INTO status, other, count, max, retry_after FROM enqueue_one(given.one, t) e;
             RETURN NEXT;
         END LOOP;
         RETURN;
@@ -67,7 +84,7 @@ BEGIN
         INSERT INTO ledger (tenant, scheduled, ready, kind, order_at, seq)
         SELECT tenant, 0, count(*), kind, min(order_at), min(seq) FROM due GROUP BY tenant, kind
         UNION ALL
-        SELECT tenant, count(*), 0, NULL, NULL, NULL FROM parked GROUP BY tenant
+        SELECT tenant, count(*), 0, NULL, NULL, min(seq) FROM parked GROUP BY tenant
     )
     SELECT array_agg(seq) INTO seqs FROM (SELECT seq FROM due UNION ALL SELECT seq FROM parked) p;
     -- After the rows are there, so that nobody can slip in between: what is known elsewhere is taken out again, with its numbers.

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION set_tenant(tenant text, set_limits boolean, running_m
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO tenant (name, number)
-    VALUES (set_tenant.tenant, coalesce((SELECT min(l.id) FROM ledger l WHERE l.tenant = set_tenant.tenant), nextval('arrival')))
+    VALUES (set_tenant.tenant, coalesce((SELECT min(least(l.id, l.seq)) FROM ledger l WHERE l.tenant = set_tenant.tenant), nextval('arrival')))
     ON CONFLICT (name) DO NOTHING;
     UPDATE tenant p SET
         has_policy = true,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use punctual::Clock;
+use punctual::{Clock, Reason};
 use punctual_durable::{
     Finish, Finished, Handle, JobId, Jobs, Node, NodeId, OnConflict, PostgresStore, Problem, Refused, Store, Verdict,
 };
@@ -88,13 +88,8 @@ impl Desk {
                 say(format_args!("cancelled {answer:?}"));
             }
             ["finish", id, fence, node] => self.finish(id_of(id), number(fence), number(node)).await,
-            ["keys", keys, tasks, conflict, direction] => {
-                let mut keys: Vec<u64> = (0..number(keys)).collect();
-                if *direction == "down" {
-                    keys.reverse();
-                }
-                self.keys(&keys, number(tasks), conflict).await;
-            }
+            ["keys", keys, tasks, conflict] => self.keys(number(keys), number(tasks), conflict).await,
+            ["places", tenants, tasks] => self.places(number(tenants), number(tasks)).await,
             ["every", name, millis] => {
                 let plan = self.jobs.every(name, Duration::from_millis(number(millis)));
                 plan.enqueue(Work { millis: 0 }).await.expect("the store");
@@ -172,34 +167,48 @@ impl Desk {
         say(format_args!("finished {}", if answer == [Finished::Stale] { "stale" } else { "done" }));
     }
 
-    /// So many tasks at once, each of which wants all the keys.
-    async fn keys(&self, keys: &[u64], tasks: u64, conflict: &str) {
+    /// So many tasks at once, each of which wants all the keys, and begins with another one.
+    async fn keys(&self, keys: u64, tasks: u64, conflict: &str) {
         let conflict = match conflict {
             "reject" => OnConflict::Reject,
             "join" => OnConflict::Join,
             _ => OnConflict::Replace,
         };
-        let tasks = (0..tasks).map(|_| {
-            let (jobs, keys) = (self.jobs.clone(), keys.to_vec());
-            tokio::spawn(async move {
-                for key in keys {
-                    let own = JobId::from_u128(fastrand::u128(..));
-                    let plan = jobs.tenant("keys").now().id(own).unique(format!("key {key}"), conflict);
-                    let id = match plan.enqueue(Hold {}).await {
-                        Ok(handle) => handle.id(),
-                        Err(error) => match *error.problem() {
-                            Problem::Refused(Refused::Conflict(other)) => other,
-                            ref other => panic!("{other}"),
-                        },
-                    };
-                    say(format_args!("key {key} {id} {}", if id == own { "new" } else { "other" }));
-                }
-            })
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            task.await.expect("no panic");
-        }
-        say(format_args!("keyed"));
+        let jobs = self.jobs.clone();
+        race(tasks, keys, move |key| {
+            let own = JobId::from_u128(fastrand::u128(..));
+            let plan = jobs.tenant("keys").now().id(own).unique(format!("key {key}"), conflict);
+            async move {
+                let id = match plan.enqueue(Hold {}).await {
+                    Ok(handle) => handle.id(),
+                    Err(error) => match *error.problem() {
+                        Problem::Refused(Refused::Conflict(other)) => other,
+                        ref other => panic!("{other}"),
+                    },
+                };
+                say(format_args!("key {key} {id} {}", if id == own { "new" } else { "other" }));
+            }
+        })
+        .await;
+    }
+
+    /// So many tasks at once, each of which wants a place at all the tenants, and begins with another one.
+    async fn places(&self, tenants: u64, tasks: u64) {
+        let jobs = self.jobs.clone();
+        race(tasks, tenants, move |tenant| {
+            let plan = jobs.tenant(format!("tenant {tenant}")).now();
+            async move {
+                let answer = match plan.enqueue(Hold {}).await {
+                    Ok(_) => "new",
+                    Err(error) => match *error.problem() {
+                        Problem::Refused(Refused::Rejected { reason: Reason::BacklogFull { .. }, .. }) => "full",
+                        ref other => panic!("{other}"),
+                    },
+                };
+                say(format_args!("place {tenant} {answer}"));
+            }
+        })
+        .await;
     }
 
     /// So many jobs, each due so much later than the one before.
@@ -211,6 +220,26 @@ impl Desk {
         }
         say(format_args!("enqueued {count}"));
     }
+}
+
+/// So many tasks at once do so many things, one after the other, and begin with different ones.
+async fn race<F: Future<Output = ()> + Send + 'static>(
+    tasks: u64,
+    things: u64,
+    work: impl Fn(u64) -> F + Clone + Send + 'static,
+) {
+    let run = |first| {
+        let work = work.clone();
+        tokio::spawn(async move {
+            for thing in (first..first + things).map(|thing| thing % things) {
+                work(thing).await;
+            }
+        })
+    };
+    for task in (0..tasks).map(run).collect::<Vec<_>>() {
+        task.await.expect("no panic");
+    }
+    say(format_args!("raced"));
 }
 
 fn id_of(word: &str) -> JobId {
