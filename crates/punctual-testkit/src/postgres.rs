@@ -107,11 +107,25 @@ impl Server {
         self.order("start", "started");
     }
 
+    /// Puts a PgBouncer before it, which gives out four connections by the transaction, and says where clients reach that. It goes with
+    /// the server.
+    ///
+    /// # Panics
+    /// If no PgBouncer is installed; the script has said so then.
+    #[must_use]
+    pub fn bouncer(&self) -> String {
+        self.tell("bouncer")
+    }
+
     fn order(&self, order: &str, expected: &str) {
+        assert_eq!(self.tell(order), expected, "the server did not {order}");
+    }
+
+    fn tell(&self, order: &str) -> String {
         let mut keeper = self.keeper.lock().unwrap();
         let orders = keeper.orders.as_mut().unwrap();
         writeln!(orders, "{order}").unwrap();
-        assert_eq!(keeper.answer(), expected, "the server did not {order}");
+        keeper.answer()
     }
 }
 
@@ -128,7 +142,10 @@ impl Keeper {
     fn answer(&mut self) -> String {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
-        assert!(line.ends_with('\n'), "there is no PostgreSQL to test with: see what `scripts/postgres hold` says");
+        assert!(
+            line.ends_with('\n'),
+            "there is no PostgreSQL, or no PgBouncer, to test with: see what `scripts/postgres hold` says"
+        );
         line.trim_end().to_owned()
     }
 }
@@ -143,6 +160,15 @@ pub fn url() -> &'static str {
         let given = std::env::var("PUNCTUAL_POSTGRES_URL").ok().filter(|url| !url.is_empty());
         given.unwrap_or_else(|| SERVER.get_or_init(Server::start_fast).url().to_owned())
     })
+}
+
+/// A connection to a server, or to what stands before it.
+///
+/// # Errors
+/// If nobody answers there.
+pub fn connect(url: &str) -> Result<Client, postgres::Error> {
+    let mut config: Config = url.parse()?;
+    config.connect_timeout(Duration::from_secs(10)).connect(NoTls)
 }
 
 /// A proxy before a server, and where clients reach the server through it.
@@ -235,11 +261,6 @@ impl Drop for Schema {
 
 fn is_deadlock(error: &postgres::Error) -> bool {
     error.code() == Some(&postgres::error::SqlState::T_R_DEADLOCK_DETECTED)
-}
-
-fn connect(url: &str) -> Result<Client, postgres::Error> {
-    let mut config: Config = url.parse()?;
-    config.connect_timeout(Duration::from_secs(10)).connect(NoTls)
 }
 
 #[cfg(test)]

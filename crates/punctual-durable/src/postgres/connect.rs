@@ -114,10 +114,15 @@ impl Database {
         }
     }
 
-    /// The text of a call.
+    /// The text of a question to a function.
     pub(super) fn sql(&self, function: Function, select: &str, parameters: usize) -> String {
+        format!("SELECT {select} FROM {} AS r", self.call_text(function, parameters))
+    }
+
+    /// The text of a call.
+    pub(super) fn call_text(&self, function: Function, parameters: usize) -> String {
         let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
-        format!("SELECT {select} FROM {}.{}({}) AS r", self.schema.quoted(), function.name, numbers.join(", "))
+        format!("{}.{}({})", self.schema.quoted(), function.name, numbers.join(", "))
     }
 
     /// Waits until a caller may have a connection.

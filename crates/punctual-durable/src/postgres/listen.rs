@@ -3,7 +3,7 @@
 //! It goes to the server itself and not through a pooler, because notifications come to a session. It is checked every now and then, and
 //! made anew when it is lost; since something may have been said meanwhile, everybody looks then.
 //!
-//! What is said on it are hints, so it waits for no disk.
+//! What is said on it are hints, so it waits for no disk; and while it waits for a lock it hears nothing, so it does not wait long.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +59,14 @@ impl Line {
         }
     }
 
+    /// Calls a function that leaves a hint. What it waits for is set for its transaction alone, and not in the session: that is somebody
+    /// else's next, if there is a pooler after all, who would then not wait for the disk either.
+    pub(super) async fn hint(&self, what: &str, call: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
+        let disk = "set_config('synchronous_commit', 'off', true) AS disk";
+        let locks = "set_config('lock_timeout', '100ms', true) AS locks";
+        self.say(what, &format!("SELECT {call} FROM {disk}, {locks}"), parameters).await
+    }
+
     /// Waits until everything that was said before has been heard: the server sends it before it answers.
     pub(super) async fn settle(&self) {
         let _ = self.say(LISTENING, "SELECT", &[]).await;
@@ -84,9 +92,7 @@ async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
     let (client, wire) = connected.map_err(|_| Fault::timed_out(LISTENING, "it took too long"))?.map_err(fault)?;
     let wire = tokio::spawn(hear(shared.clone(), wire));
     let channel = shared.database.schema().quoted();
-    // While it waits for a lock it hears nothing, so it does not wait long.
-    let begin = format!("SET synchronous_commit = off; SET lock_timeout = '100ms'; LISTEN {channel}");
-    client.batch_execute(&begin).await.map_err(fault)?;
+    client.batch_execute(&format!("LISTEN {channel}")).await.map_err(fault)?;
     shared.line.set(Some(Arc::new(client)));
     shared.measure().await?;
     Ok(wire)
@@ -190,7 +196,7 @@ pub(super) fn work_payload(due: Option<Timestamp>, who: u64) -> String {
 pub(super) async fn say_work(shared: &Shared, due: Option<Timestamp>) -> Result<(), Fault> {
     let (channel, payload) = (shared.database.schema().plain(), work_payload(due, shared.who));
     let parameters: [Parameter<'_>; 2] = [(&channel, Type::TEXT), (&payload, Type::TEXT)];
-    shared.line.say("tell others of work", "SELECT pg_notify($1, $2)", &parameters).await.map(drop)
+    shared.line.hint("tell others of work", "pg_notify($1, $2)", &parameters).await.map(drop)
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ use crate::error::StoreError;
 ///
 /// # Poolers
 /// A pooler such as PgBouncer may stand in between, also one that gives out connections by the transaction: nothing is
-/// prepared and nothing set in a session. Notifications need a session, though, so give the server's own address as `listen_url`.
+/// prepared and nothing set in a session. Notifications need a session, though, so give the server's own address as `listen_url`;
+/// without it what others do is noticed by looking, once a second, and not at once.
 ///
 /// # Example
 /// ```no_run

@@ -67,14 +67,14 @@ async fn write(shared: &Shared, began: &[JobId], over: &[JobId]) -> Result<(), F
     let node = node_sql(node);
     for jobs in began.chunks(JOBS_MAX) {
         let ids = uuids(jobs);
-        let sql = shared.database.sql(WAIT_FOR, "*", 2);
-        let rows = shared.line.say(WAIT_FOR.what, &sql, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
+        let call = shared.database.call_text(WAIT_FOR, 2);
+        let rows = shared.line.hint(WAIT_FOR.what, &call, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
         tell(shared, WAIT_FOR, &rows)?;
     }
     for jobs in over.chunks(JOBS_MAX) {
         let ids = uuids(jobs);
-        let sql = shared.database.sql(STOP_WAITING, "*", 2);
-        shared.line.say(STOP_WAITING.what, &sql, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
+        let call = shared.database.call_text(STOP_WAITING, 2);
+        shared.line.hint(STOP_WAITING.what, &call, &[(&node, Type::INT8), (&ids, Type::UUID_ARRAY)]).await?;
     }
     Ok(())
 }
