@@ -20,6 +20,7 @@ mod order;
 mod rows;
 mod schedules;
 mod schema;
+mod snapshots;
 mod template;
 mod tenants;
 mod threads;
@@ -146,6 +147,27 @@ impl PostgresStore {
     #[must_use]
     pub fn clock_offset_us(&self) -> i64 {
         self.0.shared.clock.offset_us()
+    }
+
+    /// For how long the oldest transaction that holds up vacuum has been open; `None` if there is none. While one is held, nobody can clean
+    /// away what queues leave behind, and they slow down: so a node warns of one older than five minutes, once a minute.
+    ///
+    /// It is about transactions of this database, prepared ones too. Those of other users are seen only by a role that is a member of
+    /// `pg_monitor` (or `pg_read_all_stats`), or a superuser.
+    ///
+    /// # Errors
+    /// If the database does not answer.
+    ///
+    /// # Example
+    /// ```
+    /// # use punctual_durable::{PostgresStore, StoreError};
+    /// # use std::time::Duration;
+    /// async fn is_vacuum_free(store: &PostgresStore) -> Result<bool, StoreError> {
+    ///     Ok(store.oldest_snapshot().await?.is_none_or(|age| age < Duration::from_secs(60)))
+    /// }
+    /// ```
+    pub async fn oldest_snapshot(&self) -> Result<Option<Duration>, StoreError> {
+        self.ask(|shared| async move { shared.oldest_snapshot().await }).await
     }
 
     /// Begins an operation.

@@ -9,7 +9,7 @@ use punctual_durable::{
     Admitted, CancelCause, JobId, Moment, NewJob, OnConflict, PostgresOptions, PostgresStore, Redriven, Refused, Store,
     StoreError, Unique,
 };
-use punctual_testkit::postgres::{Schema, Server};
+use punctual_testkit::postgres::{Schema, Server, connect};
 use punctual_testkit::{NODE, beat, block_on};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -115,6 +115,35 @@ fn a_process_that_is_asked_for_much_keeps_its_lease() {
     assert!(block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap().known);
     lock.rollback().unwrap();
     cancels.into_iter().for_each(|cancel| drop(block_on(cancel)));
+}
+
+/// A process whose role may not see other users' transactions says what it sees.
+#[test]
+fn the_oldest_snapshot_is_seen_as_long_as_it_is_held() {
+    let server = Server::start_fast();
+    let (schema, other) = (Schema::at(server.url()), Schema::at(server.url()));
+    let mut owner = connect(server.url()).unwrap();
+    owner.batch_execute("CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain").unwrap();
+    let store = open(server.url(), &schema);
+    let plain = open(&server.url().replace("postgres@", "plain@"), &other);
+    let age = |store: &PostgresStore| block_on(store.oldest_snapshot()).unwrap();
+    assert_eq!(age(&store), None);
+
+    let mut holder = connect(server.url()).unwrap();
+    holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+    let (first, second) = (age(&store), age(&store));
+    assert!(first.is_some() && first < second && second < Some(60 * SECOND), "{first:?}, then {second:?}");
+    assert_eq!(age(&plain), None, "it may not see it");
+    owner.batch_execute("GRANT pg_monitor TO plain").unwrap();
+    assert!(age(&plain) > second);
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!((age(&store), age(&plain)), (None, None));
+
+    // Who has written holds it up too, also without a snapshot.
+    holder.batch_execute("CREATE TABLE t (n int); BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    assert!(age(&store).is_some());
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(age(&store), None);
 }
 
 #[test]
