@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::id::{JobId, NodeId};
+use crate::time::Timestamp;
 
 /// The place where a store tells of changes. Clones share it.
 ///
@@ -67,15 +68,8 @@ impl Watched {
 #[derive(Default)]
 struct Inbox {
     node: Option<NodeId>,
-    work: bool,
-    stop: Vec<(JobId, u64)>,
+    heard: Heard,
     waker: Option<Waker>,
-}
-
-impl Inbox {
-    fn take(&mut self) -> Heard {
-        Heard { work: std::mem::take(&mut self.work), stop: std::mem::take(&mut self.stop) }
-    }
 }
 
 #[derive(Default)]
@@ -104,19 +98,46 @@ impl Signals {
         Self::default()
     }
 
-    /// A job may have become ready, or the instant to [`tend`](crate::Store::tend) the store has moved.
+    /// A job may have become ready, or the instant to [`tend`](crate::Store::tend) the store has moved: whatever it is, every node looks.
+    /// A store that knows better says [`ready`](Signals::ready) or [`due`](Signals::due), which cost less.
     ///
     /// # Example
     /// ```
     /// punctual_durable::Signals::new().work();
     /// ```
     pub fn work(&self) {
+        self.tell(|_| true, |heard| (heard.is_ready, heard.is_changed) = (true, true));
+    }
+
+    /// A job may have become ready, or there is room for one that was.
+    ///
+    /// # Example
+    /// ```
+    /// punctual_durable::Signals::new().ready();
+    /// ```
+    pub fn ready(&self) {
+        self.tell(|_| true, |heard| heard.is_ready = true);
+    }
+
+    /// There is something to [`tend`](crate::Store::tend) at an instant.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual_durable::{Signals, Timestamp};
+    /// Signals::new().due(Timestamp::from_micros(1_700_000_000_000_000));
+    /// ```
+    pub fn due(&self, at: Timestamp) {
+        self.tell(|_| true, |heard| heard.due = Some(heard.due.map_or(at, |due| due.min(at))));
+    }
+
+    fn tell(&self, to: impl Fn(Option<NodeId>) -> bool, what: impl Fn(&mut Heard)) {
         let mut hub = self.lock();
         let woken: Vec<Waker> = hub
             .nodes
             .values_mut()
+            .filter(|inbox| to(inbox.node))
             .filter_map(|inbox| {
-                inbox.work = true;
+                what(&mut inbox.heard);
                 inbox.waker.take()
             })
             .collect();
@@ -169,18 +190,7 @@ impl Signals {
     /// Signals::new().stop(NodeId::from_u64(1), JobId::from_u128(7), 1);
     /// ```
     pub fn stop(&self, node: NodeId, job: JobId, fence: u64) {
-        let mut hub = self.lock();
-        let woken: Vec<Waker> = hub
-            .nodes
-            .values_mut()
-            .filter(|inbox| inbox.node == Some(node))
-            .filter_map(|inbox| {
-                inbox.stop.push((job, fence));
-                inbox.waker.take()
-            })
-            .collect();
-        drop(hub);
-        woken.into_iter().for_each(Waker::wake);
+        self.tell(|to| to == Some(node), |heard| heard.stop.push((job, fence)));
     }
 
     /// Hears of work, and of what the node should stop.
@@ -233,8 +243,19 @@ impl fmt::Debug for Signals {
 /// What a node has heard since it last asked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
-    pub(crate) work: bool,
+    /// A job may have become ready.
+    pub(crate) is_ready: bool,
+    /// Anything may have.
+    pub(crate) is_changed: bool,
+    /// There is something to tend then.
+    pub(crate) due: Option<Timestamp>,
     pub(crate) stop: Vec<(JobId, u64)>,
+}
+
+impl Heard {
+    fn is_silence(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A node's ear.
@@ -247,15 +268,15 @@ pub(crate) struct Listener {
 impl Listener {
     /// What was heard so far.
     pub(crate) fn heard(&self) -> Heard {
-        self.signals.lock().nodes.get_mut(&self.key).map(Inbox::take).unwrap_or_default()
+        self.signals.lock().nodes.get_mut(&self.key).map(|inbox| std::mem::take(&mut inbox.heard)).unwrap_or_default()
     }
 
     /// What was heard; waits until there is something.
     pub(crate) fn poll_heard(&self, cx: &mut Context<'_>) -> Poll<Heard> {
         let mut hub = self.signals.lock();
         let Some(inbox) = hub.nodes.get_mut(&self.key) else { return Poll::Pending };
-        if inbox.work || !inbox.stop.is_empty() {
-            return Poll::Ready(inbox.take());
+        if !inbox.heard.is_silence() {
+            return Poll::Ready(std::mem::take(&mut inbox.heard));
         }
         let replaced = inbox.waker.replace(cx.waker().clone());
         drop(hub);

@@ -4,13 +4,14 @@
 //! 1. A run's end is told to the store until the store has heard it; the fence makes saying it twice harmless.
 //! 2. The loop sleeps exactly until the next instant at which the store has something to do, or a tenant's rate allows a start, and is
 //!    woken by signals and by runs that end. It never polls, unless the store asks for it.
-//! 3. What is told, tended and claimed in one turn is asked for together, so that a store can write it in one commit.
+//! 3. What there is to tell and what there is to claim is asked for at the same moment, so that a store can write it in one commit, and not
+//!    again before both are answered: meanwhile more comes together. The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use punctual::JobHandle;
@@ -49,18 +50,29 @@ pub(crate) struct Worker {
     node: NodeId,
     running: HashMap<JobId, Run>,
     finishes: Vec<Finish>,
+    /// What the store was asked and has yet to answer, and what it has answered.
+    finishing: Option<(Vec<Finish>, Reply<Vec<Finished>>)>,
+    claiming: Option<(Claim, Reply<Claimed>)>,
+    tending: Option<((), Reply<Tended>)>,
+    answers: Answers,
     ticks: Ticks,
     /// The store may have something to give.
     is_hungry: bool,
+    /// The last claim may have left something for want of room here.
+    has_left: bool,
     /// The store may have something to do.
-    is_tending: bool,
+    tend: Tend,
+    /// A job of a series has ended, and the store has yet to confirm that.
+    has_tick_ended: bool,
     /// The store has something to give, but others are in the way.
     is_contended: bool,
     /// The answer to a claim was not heard.
     is_unsure: bool,
     /// The store has yet to hear what this node handles.
     has_news: bool,
+    /// When there is something to tend: as of the last look, and as was heard since it began.
     tend_at: Option<Timestamp>,
+    due_at: Option<Timestamp>,
     claim_at: Option<Timestamp>,
     /// When to forget ended jobs at the latest, and from when on if the loop is awake anyway.
     prune_at: Timestamp,
@@ -71,6 +83,25 @@ pub(crate) struct Worker {
     drains: Vec<tokio::sync::oneshot::Sender<()>>,
     stopping: Option<Shutdown>,
 }
+
+/// Whether time is to be looked after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tend {
+    Not,
+    /// When the next claim is back, or none is to be made.
+    AfterClaim,
+    Now,
+}
+
+/// What was asked, and what the store says to it.
+#[derive(Default)]
+struct Answers {
+    finished: Option<Answer<Vec<Finish>, Vec<Finished>>>,
+    claimed: Option<Answer<Claim, Claimed>>,
+    tended: Option<Answer<(), Tended>>,
+}
+
+type Answer<Q, T> = (Q, Result<T, StoreError>);
 
 /// A shutdown under way.
 struct Shutdown {
@@ -101,13 +132,20 @@ impl Worker {
             concurrency,
             running: HashMap::new(),
             finishes: Vec::new(),
+            finishing: None,
+            claiming: None,
+            tending: None,
+            answers: Answers::default(),
             ticks: Ticks::default(),
             is_hungry: true,
-            is_tending: true,
+            has_left: true,
+            tend: Tend::Now,
+            has_tick_ended: false,
             is_contended: false,
             is_unsure: false,
             has_news: false,
             tend_at: None,
+            due_at: None,
             claim_at: None,
             rest: None,
             alarm: None,
@@ -169,9 +207,16 @@ impl Worker {
         }
         if rang {
             self.alarm = None;
+            // What they stood for is asked for now, however long the answer takes.
+            let now = self.jobs.store().now();
+            for at in [&mut self.tend_at, &mut self.due_at, &mut self.claim_at] {
+                *at = at.filter(|&at| at > now);
+            }
         }
-        self.is_hungry |= is_asked || rang;
-        self.is_tending |= is_asked || rang;
+        if is_asked || rang {
+            self.is_hungry = true;
+            self.want_tend();
+        }
         if let Some(stop) = stop {
             self.begin_shutdown(stop);
         }
@@ -190,38 +235,87 @@ impl Worker {
         // A run that was started anew, after the lease was lost, is not the one that ended.
         let Some(run) = self.running.get(&done.id).filter(|run| run.record.fence == done.fence) else { return };
         let verdict = run.verdict(done.ran, &self.jobs);
+        self.has_tick_ended |= run.record.job.schedule.is_some();
         self.running.remove(&done.id);
         if let Some(verdict) = verdict {
             self.finishes.push(Finish { id: done.id, fence: done.fence, verdict });
         }
-        self.is_hungry = true;
+        // Otherwise nothing is there to be had; and if its end gives somebody else a place, the store says so.
+        self.is_hungry |= self.has_left;
     }
 
-    /// One turn: everything there is to ask the store, at once.
+    /// One turn: everything there is to ask the store, and what it has answered.
     async fn turn(&mut self) -> Result<(), StoreError> {
+        self.heed_answers().await?;
         self.introduce().await?;
         self.reconcile().await?;
-        let finished = (!self.finishes.is_empty()).then(|| self.jobs.store().finish(self.node, self.finishes.clone()));
-        let tended = std::mem::take(&mut self.is_tending).then(|| self.jobs.store().tend());
-        let claimed = self.ask().map(|claim| (claim.max, self.jobs.store().claim(claim)));
-        // All are awaited before any error counts: what was claimed must run, whatever became of the rest.
-        let finished = answer(finished).await;
-        let tended = answer(tended).await;
-        let claimed = match claimed {
-            Some((max, claimed)) => claimed.await.map(|claimed| Some((max, claimed))),
-            None => Ok(None),
-        };
-        self.is_unsure = claimed.is_err();
-        if let Some((max, claimed)) = claimed? {
-            self.run(max, claimed);
+        let is_free = self.is_free();
+        if is_free && !self.finishes.is_empty() {
+            let finishes = std::mem::take(&mut self.finishes);
+            self.finishing = Some((finishes.clone(), self.jobs.store().finish(self.node, finishes)));
         }
-        if let Some(finished) = finished? {
-            self.finished(&finished);
+        if self.tend == Tend::Now {
+            self.begin_tending();
         }
-        if let Some(tended) = tended? {
-            self.tended(tended).await?;
+        if is_free && let Some(claim) = self.ask() {
+            self.claiming = Some((claim.clone(), self.jobs.store().claim(claim)));
         }
+        self.begin_tending();
         self.prune().await
+    }
+
+    /// Does what the answers that are there call for.
+    async fn heed_answers(&mut self) -> Result<(), StoreError> {
+        let Answers { finished, claimed, tended } = std::mem::take(&mut self.answers);
+        // All are heeded before any error counts: what was claimed must run, whatever became of the rest.
+        let mut is_well = Ok(());
+        match claimed {
+            Some((claim, Ok(claimed))) => self.run(&claim, claimed),
+            Some((_, Err(error))) => {
+                self.is_unsure = true;
+                is_well = Err(error);
+            }
+            None => {}
+        }
+        match finished {
+            Some((finishes, Ok(answers))) => self.finished(&finishes, &answers),
+            Some((finishes, Err(error))) => {
+                self.finishes.splice(..0, finishes);
+                is_well = Err(error);
+            }
+            None => {}
+        }
+        match tended {
+            Some(((), Ok(tended))) => is_well.and(self.tended(tended).await),
+            Some(((), Err(error))) => Err(error),
+            None => is_well,
+        }
+    }
+
+    /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its way with one answer.
+    fn want_tend(&mut self) {
+        if self.tend == Tend::Not {
+            let is_far = self.jobs.store().poll().is_some();
+            self.tend = if is_far { Tend::AfterClaim } else { Tend::Now };
+        }
+    }
+
+    /// Looks after time, if this is the moment: a claim that is under way may be waited for.
+    fn begin_tending(&mut self) {
+        if self.should_tend() {
+            self.tend = Tend::Not;
+            self.due_at = None;
+            self.tending = Some(((), self.jobs.store().tend()));
+        }
+    }
+
+    fn should_tend(&self) -> bool {
+        self.tending.is_none()
+            && match self.tend {
+                Tend::Not => false,
+                Tend::AfterClaim => self.claiming.is_none(),
+                Tend::Now => true,
+            }
     }
 
     /// After a claim whose answer was not heard: gives back what it was given and does not know of.
@@ -232,7 +326,8 @@ impl Worker {
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
         let is_known = |id, fence| {
             let runs = self.running.get(&id).is_some_and(|run| run.record.fence == fence);
-            runs || self.finishes.iter().any(|finish| (finish.id, finish.fence) == (id, fence))
+            let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
+            runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
         };
         let strange: Vec<_> = pulse.running.into_iter().filter(|&(id, fence)| !is_known(id, fence)).collect();
         self.finishes.extend(strange.into_iter().map(|(id, fence)| Finish { id, fence, verdict: Verdict::Release }));
@@ -248,6 +343,7 @@ impl Worker {
         }
         self.is_hungry = false;
         self.claim_at = None;
+        self.has_left = kinds.len() < self.jobs.handlers().kinds().len();
         Some(Claim { node: self.node, max: self.workers - self.running.len(), kinds: kinds.into() })
     }
 
@@ -265,12 +361,22 @@ impl Worker {
         kinds.map(|kind| (kind.to_owned(), room(kind))).filter(|&(_, room)| room > 0).collect()
     }
 
-    fn run(&mut self, max: usize, claimed: Claimed) {
+    fn run(&mut self, claim: &Claim, claimed: Claimed) {
+        if self.tend == Tend::AfterClaim {
+            self.tend = Tend::Now;
+        }
+        // Its lease was lost meanwhile: others have, or will have, what it was given.
+        if claim.node != self.node {
+            return;
+        }
         // Others were in the way of everything: they will be done in a moment.
         self.is_contended = claimed.more && claimed.jobs.is_empty();
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
         self.claim_at = [claimed.again_at, again].into_iter().flatten().min();
-        self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == max);
+        self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == claim.max);
+        self.has_left |= claim.kinds.iter().any(|(kind, room)| {
+            *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
+        });
         for record in claimed.jobs {
             let (id, fence) = (record.job.id, record.fence);
             let code = self.jobs.handlers().get(&record.job.kind);
@@ -286,9 +392,14 @@ impl Worker {
         }
     }
 
-    fn finished(&mut self, answers: &[Finished]) {
+    fn finished(&mut self, finishes: &[Finish], answers: &[Finished]) {
+        // The next of its series may have waited for its end.
+        if self.has_tick_ended {
+            self.has_tick_ended = !self.finishes.is_empty();
+            self.want_tend();
+        }
         let mut state = self.shared.lock();
-        for (finish, answer) in self.finishes.drain(..answers.len()).zip(answers) {
+        for (finish, answer) in finishes.iter().zip(answers) {
             let counter = match (&finish.verdict, answer) {
                 (_, Finished::Stale) => &mut state.snapshot.other,
                 (Verdict::Succeeded(_), _) => &mut state.snapshot.succeeded,
@@ -311,7 +422,8 @@ impl Worker {
                 }
             }
             self.tend_at = tended.next;
-            if tended.schedules.is_empty() && tended.next.is_none_or(|next| next > now) {
+            // What is due by now is asked for in its turn, with the claim that it is for.
+            if tended.schedules.is_empty() {
                 return Ok(());
             }
             tended = self.jobs.store().tend().await?;
@@ -328,7 +440,9 @@ impl Worker {
         let pause = shortest.unwrap_or(PRUNE_EVERY).clamp(Duration::from_secs(1), PRUNE_EVERY);
         let is_all = pruned < PRUNE_MAX;
         (self.prune_from, self.prune_at) = if is_all { (now.after(pause / 2), now.after(pause)) } else { (now, now) };
-        self.is_tending |= !is_all;
+        if !is_all {
+            self.want_tend();
+        }
         Ok(())
     }
 
@@ -343,7 +457,8 @@ impl Worker {
     fn went_wrong(&mut self, error: StoreError) {
         tracing::warn!(target: "punctual", %error, "the store could not be asked");
         self.rest = Some(self.rest.map_or(REST.0, |rest| (rest * 2).min(REST.1)));
-        (self.is_hungry, self.is_tending) = (true, true);
+        self.is_hungry = true;
+        self.want_tend();
         self.shared.lock().snapshot.store_error = Some(error);
     }
 
@@ -351,7 +466,7 @@ impl Worker {
     fn tell_drained(&mut self) {
         let heard = self.listener.heard();
         self.hear(heard);
-        let is_idle = self.running.is_empty() && !self.has_more_to_do() && !self.is_contended;
+        let is_idle = self.running.is_empty() && !self.has_asked() && !self.has_more_to_do() && !self.is_contended;
         if is_idle && self.rest.is_none() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
         }
@@ -366,7 +481,7 @@ impl Worker {
         let wanted = if rest.is_some() {
             rest
         } else {
-            [self.tend_at, self.claim_at, poll, Some(self.prune_at)].into_iter().flatten().min()
+            [self.tend_at, self.due_at, self.claim_at, poll, Some(self.prune_at)].into_iter().flatten().min()
         };
         let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
             self.alarm = None;
@@ -387,17 +502,29 @@ impl Worker {
         if self.has_more_to_do() && self.rest.is_none() {
             return;
         }
-        let heard = poll_fn(|cx| match self.listener.poll_heard(cx) {
-            Poll::Ready(heard) => Poll::Ready(heard),
-            Poll::Pending => self.shared.bell.poll_rung(cx).map(|()| Heard::default()),
+        let heard = poll_fn(|cx| {
+            let answers = &mut self.answers;
+            answers.finished = answer(&mut self.finishing, cx);
+            answers.claimed = answer(&mut self.claiming, cx);
+            answers.tended = answer(&mut self.tending, cx);
+            if answers.finished.is_some() || answers.claimed.is_some() || answers.tended.is_some() {
+                return Poll::Ready(Heard::default());
+            }
+            match self.listener.poll_heard(cx) {
+                Poll::Ready(heard) => Poll::Ready(heard),
+                Poll::Pending => self.shared.bell.poll_rung(cx).map(|()| Heard::default()),
+            }
         })
         .await;
         self.hear(heard);
     }
 
     fn hear(&mut self, heard: Heard) {
-        self.is_hungry |= heard.work;
-        self.is_tending |= heard.work;
+        self.is_hungry |= heard.is_ready;
+        if heard.is_changed {
+            self.want_tend();
+        }
+        self.due_at = [self.due_at, heard.due].into_iter().flatten().min();
         for (job, fence) in heard.stop {
             if let Some(run) = self.running.get_mut(&job).filter(|run| run.record.fence == fence) {
                 run.stop(Stop::Settled);
@@ -407,7 +534,18 @@ impl Worker {
 
     /// Whether another turn would ask the store for something.
     fn has_more_to_do(&self) -> bool {
-        self.is_tending || !self.finishes.is_empty() || (self.is_hungry && !self.open_kinds().is_empty())
+        self.should_tend()
+            || (self.is_free() && (!self.finishes.is_empty() || (self.is_hungry && !self.open_kinds().is_empty())))
+    }
+
+    /// Whether the next finishes and the next claim may go.
+    fn is_free(&self) -> bool {
+        self.finishing.is_none() && self.claiming.is_none()
+    }
+
+    /// Whether the store has something to answer.
+    fn has_asked(&self) -> bool {
+        self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some()
     }
 
     fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
@@ -422,6 +560,7 @@ impl Worker {
 
     /// Once the grace is over, whatever runs is told to stop.
     fn press_on_with_shutdown(&mut self) {
+        let has_asked = self.has_asked();
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.is_over.load(std::sync::atomic::Ordering::Acquire) {
             for run in self.running.values_mut().filter(|run| run.stop.is_none()) {
@@ -429,8 +568,9 @@ impl Worker {
                 run.stop(Stop::Shutdown);
             }
         }
-        let is_quiet =
-            self.finishes.is_empty() && self.running.values().all(|run| run.is_blocking && run.stop.is_some());
+        let is_quiet = self.finishes.is_empty()
+            && !has_asked
+            && self.running.values().all(|run| run.is_blocking && run.stop.is_some());
         if is_quiet && let Some(tell) = stopping.tell.take() {
             let report = NodeReport { released: stopping.released, still_running: self.running.len() };
             _ = tell.send(report);
@@ -439,13 +579,13 @@ impl Worker {
 
     /// Whether nothing is left to be told. Blocking handlers that do not stop keep the loop, and their jobs, until they do.
     fn is_over(&self) -> bool {
-        self.stopping.is_some() && self.running.is_empty() && self.finishes.is_empty()
+        self.stopping.is_some() && self.running.is_empty() && self.finishes.is_empty() && !self.has_asked()
     }
 }
 
-async fn answer<T>(asked: Option<Reply<T>>) -> Result<Option<T>, StoreError> {
-    match asked {
-        Some(asked) => asked.await.map(Some),
-        None => Ok(None),
-    }
+/// What was asked and what came of it, if an answer is there.
+fn answer<Q, T>(asked: &mut Option<(Q, Reply<T>)>, cx: &mut Context<'_>) -> Option<Answer<Q, T>> {
+    let (_, reply) = asked.as_mut()?;
+    let Poll::Ready(answer) = reply.as_mut().poll(cx) else { return None };
+    asked.take().map(|(question, _)| (question, answer))
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use punctual::VirtualClock;
+use punctual::{Limits, VirtualClock};
 
 use super::{EndOf, Heard, Listener};
 use crate::id::{JobId, NodeId};
@@ -15,6 +15,7 @@ use crate::store::{
     Beat, CancelCause, Claim, Edit, Finish, Fire, Moment, NewJob, Record, Reply, Rule, Schedule, Store, TenantPolicy,
     Verdict,
 };
+use crate::time::Timestamp;
 
 const NODE: NodeId = NodeId::from_u64(1);
 const OTHER: NodeId = NodeId::from_u64(2);
@@ -63,13 +64,26 @@ impl Room {
     }
 
     fn assert_work(&self, after: &str) {
-        assert!(self.heard().work, "{after} is not told");
+        let heard = self.heard();
+        assert!(heard.is_ready || heard.is_changed, "{after} is not told");
+    }
+
+    /// That there is something to tend at an instant, or that it may have changed.
+    fn assert_due(&self, at: Timestamp, after: &str) {
+        let heard = self.heard();
+        assert!(heard.is_changed || heard.due == Some(at), "{after} is not told: {heard:?}");
     }
 
     fn enqueue(&self, job: NewJob) -> JobId {
         let id = job.id;
         self.ask(|store| store.enqueue(vec![job])).remove(0).unwrap();
         id
+    }
+
+    /// From now on one job runs at a time.
+    fn limit_to_one(&self) {
+        let policy = TenantPolicy { limits: Limits::new().running_max(1), ..TenantPolicy::default() };
+        self.ask(|store| store.set_tenant("acme".into(), policy.into()));
     }
 
     fn running(&self, job: NewJob) -> Record {
@@ -146,11 +160,11 @@ fn new_work_is_told(room: &Room) {
 
 /// C32: whoever was held back by a limit comes back by an event.
 fn room_for_work_is_told(room: &Room) {
+    room.limit_to_one();
+    room.assert_work("a new policy");
     let running = room.running(job(1));
     room.finish(&running, Verdict::Succeeded("1".into()));
     room.assert_work("the end of a run");
-    room.ask(|store| store.set_tenant("acme".into(), TenantPolicy::default().into()));
-    room.assert_work("a new policy");
     let running = room.running(job(2));
     room.finish(&running, Verdict::Release);
     room.assert_work("a release");
@@ -162,8 +176,15 @@ fn room_for_work_is_told(room: &Room) {
 
 /// C42: a later job does not put off the alarm, an earlier one sets it.
 fn an_earlier_instant_is_told(room: &Room) {
+    let now = room.store.now();
     let id = room.enqueue(NewJob { due: Moment::After(60 * SECOND), ..job(1) });
-    room.assert_work("the first instant to tend");
+    room.assert_due(now.after(60 * SECOND), "the first instant to tend");
+    room.enqueue(NewJob { start_within: Some(50 * SECOND), ..job(3) });
+    room.assert_due(now.after(50 * SECOND), "the last instant to start");
+    room.enqueue(NewJob { due: Moment::After(70 * SECOND), deadline: Some(Moment::After(80 * SECOND)), ..job(4) });
+    room.assert_due(now.after(70 * SECOND), "the instant it falls due");
+    room.enqueue(NewJob { deadline: Some(Moment::After(40 * SECOND)), ..job(5) });
+    room.assert_due(now.after(40 * SECOND), "a deadline");
     room.ask(|store| store.edit(id, Edit { due: Some(Moment::After(SECOND)), ..Edit::default() }));
     room.assert_work("an earlier due instant");
     let running = room.running(job(2));
@@ -192,6 +213,7 @@ fn an_end_is_told_to_those_who_wait(room: &Room) {
 
 /// C26, C49: the caller hears at once, and so does the node.
 fn what_runs_is_told_to_stop(room: &Room) {
+    room.limit_to_one();
     let running = room.running(job(1));
     let end = room.store.signals().end_of(running.job.id);
     room.ask(|store| store.cancel(running.job.id, CancelCause::Caller));
@@ -212,7 +234,7 @@ fn what_time_brought_is_told(room: &Room) {
     room.clock.advance(2 * SECOND).unwrap();
     room.ask(|store| store.tend());
     let heard = room.heard();
-    assert!(heard.work, "a job that fell due");
+    assert!(heard.is_ready, "a job that fell due");
     assert_eq!(heard.stop, [(running.job.id, running.fence)]);
     assert!(ends.iter().all(told));
 }

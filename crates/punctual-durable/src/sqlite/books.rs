@@ -47,6 +47,8 @@ pub(super) struct Books {
 #[derive(Debug, Default)]
 struct News {
     work: bool,
+    ready: bool,
+    due: Option<Timestamp>,
     ended: Vec<JobId>,
     stop: Vec<(NodeId, JobId, u64)>,
 }
@@ -131,12 +133,29 @@ impl Books {
         }
         if news.work {
             self.signals.work();
+            return;
+        }
+        if news.ready {
+            self.signals.ready();
+        }
+        if let Some(due) = news.due {
+            self.signals.due(due);
         }
     }
 
     /// Something may have become claimable, or the instant to tend has moved.
     pub(super) fn work(&mut self) {
         self.news.work = true;
+    }
+
+    /// Something has become claimable.
+    pub(super) fn ready(&mut self) {
+        self.news.ready = true;
+    }
+
+    /// There is something to tend at an instant.
+    pub(super) fn due(&mut self, at: Timestamp) {
+        self.news.due = Some(self.news.due.map_or(at, |due| due.min(at)));
     }
 
     /// The file to read from, and the index to write to.
@@ -183,7 +202,7 @@ impl Books {
         }
         self.brought.promoted += due.len();
         if !due.is_empty() {
-            self.work();
+            self.ready();
         }
         Ok(())
     }
@@ -266,8 +285,10 @@ impl Books {
         let tenant = self.index.tenant_key(&live.record.job.tenant);
         let Live { seq, forget, record, while_wanted } = live;
         if forget {
+            self.work();
             return self.forget(seq, record.job.id);
         }
+        self.work();
         queries::end(self.db(), &End { seq, outcome, at, result: None, error })?;
         if let Some(unique) = &record.job.unique {
             queries::free_key(self.db(), &record.job.tenant, &unique.key, record.job.id, self.now)?;
@@ -287,6 +308,10 @@ impl Books {
         error: Option<&str>,
     ) -> Result<()> {
         self.index.leave_running(id);
+        // Somebody may start now who was held back. If it was for want of threads, the node that has one knows.
+        if running.alone || self.index.tenant(running.tenant).policy.limits.running_max.is_some() {
+            self.ready();
+        }
         if running.forget {
             return self.forget(running.seq, id);
         }
@@ -305,7 +330,6 @@ impl Books {
             self.db().prepare_cached("DELETE FROM interest WHERE job = ?1")?.execute([Id(id)])?;
         }
         self.news.ended.push(id);
-        self.work();
         Ok(())
     }
 
@@ -327,7 +351,6 @@ impl Books {
     pub(super) fn forget(&mut self, seq: i64, id: JobId) -> Result<()> {
         queries::forget_live(self.db(), seq)?;
         self.news.ended.push(id);
-        self.work();
         Ok(())
     }
 

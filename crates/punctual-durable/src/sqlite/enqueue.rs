@@ -135,7 +135,13 @@ impl Books {
             self.want(job.id, node)?;
             self.cancel_unwanted(job.id)?;
         }
-        self.work();
+        let expires_at = live.record.expires_at();
+        if live.record.state == State::READY {
+            self.ready();
+            expires_at.into_iter().for_each(|at| self.due(at));
+        } else {
+            self.due(expires_at.map_or(live.record.due, |at| at.min(live.record.due)));
+        }
         Ok(())
     }
 
