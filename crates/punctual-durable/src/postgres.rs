@@ -30,7 +30,6 @@ mod waits;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -92,8 +91,6 @@ struct Shared {
     order: Order,
     /// The nodes of this process.
     nodes: Mutex<Vec<NodeId>>,
-    /// Somebody here tends the store, and comes back within [`POLL`].
-    is_tended: AtomicBool,
     /// All who wait are to be written down anew.
     waits_anew: Notify,
     settle: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -211,7 +208,6 @@ impl Shared {
             notifier: Notifier::default(),
             order: Order::default(),
             nodes: Mutex::default(),
-            is_tended: AtomicBool::new(false),
             waits_anew: Notify::new(),
             settle,
             who: fastrand::u64(..),
@@ -222,22 +218,32 @@ impl Shared {
         Ok(shared)
     }
 
-    /// There may be work at an instant, or at once: for this process and for others.
-    fn tell_work(&self, due: Option<Timestamp>) {
-        let is_soon = due.is_none_or(|due| due <= self.clock.now().after(SOON));
-        // Relaxed: whoever begins to tend looks for itself first.
-        if is_soon || !self.is_tended.load(Ordering::Relaxed) {
-            self.signals.work();
+    /// Something has changed, of which this process and others should know.
+    fn tell_work(&self) {
+        self.signals.work();
+        self.notifier.work(None);
+    }
+
+    /// There is something to do at an instant, which may have passed.
+    fn tell_due(&self, due: Timestamp) {
+        let now = self.clock.now();
+        self.hear_due(due, now);
+        // Others look before it comes if that is later.
+        if due <= now.after(SOON) {
+            self.notifier.work(Some(due));
         }
-        if is_soon {
-            self.notifier.work(due);
-        }
+    }
+
+    fn hear_due(&self, due: Timestamp, now: Timestamp) {
+        if due <= now { self.signals.ready() } else { self.signals.due(due) }
     }
 
     /// What another process says.
     fn hear(&self, told: Told) {
+        self.notifier.has_company(true);
         match told {
-            Told::Work(_) => self.signals.work(),
+            Told::Work(None) => self.signals.work(),
+            Told::Work(Some(due)) => self.hear_due(due, self.clock.now()),
             Told::Ended(jobs) => self.signals.ended(jobs),
             Told::Look => self.signals.look(),
             Told::Stop(node, job, fence) => self.signals.stop(node, job, fence),

@@ -79,8 +79,21 @@ impl Shared {
         let now = self.clock.now();
         let new =
             jobs.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(Admitted::New | Admitted::Replaced(_))));
-        if let Some(due) = new.map(|(job, _)| job.due.from(now)).min() {
-            self.tell_work(Some(due).filter(|&due| due > now));
+        // When they fall due, and when they expire: what lies behind, first of all, and then the first of what lies ahead.
+        let (mut is_ready, mut next) = (false, Timestamp::NEVER);
+        for (job, _) in new {
+            let due = job.due.from(now);
+            let start_by = job.start_within.map(|within| due.after(within));
+            let deadline = job.deadline.map(|deadline| deadline.from(now));
+            is_ready |= due <= now;
+            let ahead = [Some(due), start_by, deadline].into_iter().flatten().filter(|&at| at > now);
+            next = ahead.fold(next, Timestamp::min);
+        }
+        if is_ready {
+            self.tell_due(now);
+        }
+        if next != Timestamp::NEVER {
+            self.tell_due(next);
         }
         self.signals.ended(answers.iter().filter_map(|answer| match answer {
             Ok(Admitted::Replaced(other)) => Some(*other),
@@ -136,9 +149,8 @@ impl Shared {
             (&at, Type::INT8),
         ];
         let rows = self.database.call(FINISH, "*", &parameters).await?;
-        let now = self.clock.now();
         let mut finished = vec![Finished::Stale; finishes.len()];
-        let (mut ended, mut dues) = (Vec::new(), Vec::new());
+        let (mut ended, mut is_waiting, mut has_room) = (Vec::new(), false, None::<bool>);
         for row in &rows {
             let mut read = Reader::new(FINISH.what, row);
             let at = read.number::<usize>()?.wrapping_sub(1);
@@ -150,17 +162,16 @@ impl Shared {
             if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
                 ended.push(*id);
             }
-            if state.is_waiting() {
-                dues.push(said[at].2.unwrap_or(Moment::NOW).from(now));
-            }
-            if read.next()? {
-                dues.push(now);
-            }
+            is_waiting |= state.is_waiting();
+            has_room = has_room.max(read.next()?);
         }
         self.signals.ended(ended);
-        self.signals.work();
-        if let Some(due) = dues.into_iter().min() {
-            self.tell_work(Some(due).filter(|&due| due > now));
+        match has_room {
+            _ if is_waiting => self.tell_work(),
+            Some(true) => self.tell_due(self.clock.now()),
+            // A claim of this process, at the same moment, may have seen the limit and not this end.
+            Some(false) => self.signals.ready(),
+            None => {}
         }
         Ok(finished)
     }
@@ -176,7 +187,7 @@ impl Shared {
             (_, Some(outcome)) => Ok(Cancelled::Ended(outcome)),
             (Some(was), None) => {
                 self.signals.ended([id]);
-                self.tell_work(None);
+                self.tell_work();
                 Ok(Cancelled::Now(was))
             }
             (None, None) => Err(Fault::unreadable(CANCEL.what, "it has neither stage nor outcome")),
@@ -203,7 +214,7 @@ impl Shared {
         let Some(row) = rows.first() else { return Ok(Edited::Unknown) };
         let mut read = Reader::new(EDIT.what, row);
         if read.next::<&str>()? == "done" {
-            self.tell_work(None);
+            self.tell_work();
             return Ok(Edited::Done);
         }
         state(&mut read).map(Edited::NotWaiting)
@@ -256,7 +267,7 @@ impl Shared {
         let (status, other) = (read.next::<&str>()?, read.maybe_id()?);
         match (status, other) {
             ("done", _) => {
-                self.tell_work(None);
+                self.tell_work();
                 Ok(Redriven::Done)
             }
             ("conflict", Some(other)) => Ok(Redriven::Conflict(other)),

@@ -1,7 +1,6 @@
 //! Nodes: their signs of life, what they want, and what time brings.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
 
@@ -25,6 +24,8 @@ const NODES: Function = Function::new("nodes", "look up the nodes").repeatable()
 impl Shared {
     pub(super) async fn join(&self, beat: Beat) -> Result<(), Fault> {
         self.beat(JOIN, &beat).await?;
+        // Others may have thought that they were alone.
+        self.notifier.greet();
         // The newest first: an older one may be what this process was before it lost its lease.
         self.change_nodes(|nodes| {
             nodes.retain(|&node| node != beat.node);
@@ -39,7 +40,11 @@ impl Shared {
         for row in &rows {
             let mut read = Reader::new(HEARTBEAT.what, row);
             pulse.known = true;
-            let Some(id) = read.maybe_id()? else { continue };
+            let Some(id) = read.maybe_id()? else {
+                let (_, _) = (read.next::<Option<i64>>()?, read.next::<Option<bool>>()?);
+                self.notifier.has_company(read.next()?);
+                continue;
+            };
             let fence = read.next::<i64>()?.cast_unsigned();
             pulse.running.push((id, fence));
             if read.next()? {
@@ -72,7 +77,7 @@ impl Shared {
         self.database.call(LEAVE, "*", &[(&id, Type::INT8), (&at, Type::INT8)]).await?;
         self.change_nodes(|nodes| nodes.retain(|&other| other != node));
         // What it ran can run elsewhere; what only it wanted was cancelled.
-        self.tell_work(None);
+        self.tell_work();
         self.signals.look();
         Ok(())
     }
@@ -97,7 +102,6 @@ impl Shared {
         let parameters: [Parameter<'_>; 1] = [(&at, Type::INT8)];
         let select = format!("r.promoted, r.expired, r.lost, r.next, {PRESENT}");
         let sent = self.clock.local().now();
-        self.is_tended.store(true, Ordering::Relaxed);
         let rows = self.database.call(TEND, &select, &parameters).await?;
         let mut tended = Tended::default();
         if let Some(row) = rows.first() {
@@ -112,7 +116,7 @@ impl Shared {
         tended.schedules =
             rows.iter().map(|row| schedule(&mut Reader::new(DUE_SCHEDULES.what, row))).collect::<Result<_, _>>()?;
         if tended.promoted + tended.expired + tended.lost > 0 {
-            self.signals.work();
+            self.signals.ready();
         }
         if tended.expired + tended.lost > 0 {
             self.signals.look();
@@ -131,7 +135,7 @@ impl Shared {
         self.database.call(UNWANT, "*", &parameters).await?;
         // It may have been the last that wanted it.
         self.signals.ended([id]);
-        self.tell_work(None);
+        self.tell_work();
         Ok(())
     }
 

@@ -51,7 +51,7 @@ impl Shared {
             (&at, Type::INT8),
         ];
         self.database.call(PUT, "*", &parameters).await?;
-        self.tell_work(None);
+        self.tell_work();
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl Shared {
 
     pub(super) async fn pause_schedule(&self, name: String, paused: bool) -> Result<bool, Fault> {
         let found = self.whether(PAUSE, &[(&name, Type::TEXT), (&paused, Type::BOOL)]).await?;
-        self.tell_work(None);
+        self.tell_work();
         Ok(found)
     }
 
@@ -86,7 +86,7 @@ impl Shared {
             fired => fired?,
         };
         // The next tick is a new instant to tend.
-        self.tell_work(None);
+        self.tell_work();
         Ok(fired)
     }
 

@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 66] = [
+const FUNCTIONS: [&str; 68] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/account.sql"),
     include_str!("queries/admit.sql"),
@@ -70,12 +70,14 @@ const FUNCTIONS: [&str; 66] = [
     include_str!("queries/purge.sql"),
     include_str!("queries/put_schedule.sql"),
     include_str!("queries/query.sql"),
+    include_str!("queries/ran_by.sql"),
     include_str!("queries/redrive.sql"),
     include_str!("queries/remove_schedule.sql"),
     include_str!("queries/schedules.sql"),
     include_str!("queries/set_tenant.sql"),
     include_str!("queries/settle.sql"),
     include_str!("queries/stop_waiting.sql"),
+    include_str!("queries/take_news.sql"),
     include_str!("queries/take_waiting.sql"),
     include_str!("queries/tally.sql"),
     include_str!("queries/tell_ended.sql"),

@@ -36,7 +36,7 @@ impl Shared {
             (&at, Type::INT8),
         ];
         self.database.call(CHANGE, "*", &parameters).await?;
-        self.tell_work(None);
+        self.tell_work();
         Ok(())
     }
 
@@ -68,7 +68,7 @@ impl Shared {
         let at = self.clock.given();
         let cancelled = self.number(CANCEL, &[(&name, Type::TEXT), (&at, Type::INT8)]).await?;
         self.signals.look();
-        self.tell_work(None);
+        self.tell_work();
         Ok(cancelled)
     }
 
@@ -81,7 +81,7 @@ impl Shared {
             (erased.removed, erased.stopping) = (read.number()?, read.number()?);
         }
         self.signals.look();
-        self.tell_work(None);
+        self.tell_work();
         Ok(erased)
     }
 }

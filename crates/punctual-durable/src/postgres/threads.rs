@@ -26,7 +26,7 @@ struct Alive {
 impl Threads {
     pub(super) fn start() -> Result<Self, StoreError> {
         let mut runtime = Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).thread_name("punctual-postgres").enable_all().build();
+        let runtime = runtime.worker_threads(1).thread_name("punctual-postgres").enable_all().build();
         let runtime =
             runtime.map_err(|error| StoreError::transient(format!("cannot start the store's threads: {error}")))?;
         let (under_way, over) = mpsc::channel(1);

@@ -68,11 +68,16 @@ CREATE TABLE history_undated PARTITION OF history_succeeded DEFAULT;
 CREATE TABLE history_other PARTITION OF history DEFAULT;
 
 ALTER TABLE job ADD PRIMARY KEY (id);
-ALTER TABLE job SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX job_ready ON job (tenant, kind, order_at, seq) WHERE stage = 'ready';
-CREATE INDEX job_running ON job (node) WHERE stage = 'running';
+-- A claim writes a row anew beside the old one, in the same page, and touches no index: so no index says what runs, and half a page is free.
+ALTER TABLE job SET (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX job_order ON job (tenant, kind, order_at, seq);
 CREATE INDEX job_expires ON job (expires_at) WHERE expires_at IS NOT NULL;
-CREATE INDEX job_alone ON job (stage) WHERE alone;
+CREATE INDEX job_alone ON job (id) WHERE alone;
+
+-- What each node was given, one row a claim. Some of it may have ended since; the node's next heartbeat strikes that out.
+CREATE TABLE run (node bigint NOT NULL, ids uuid[] NOT NULL) WITH (autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE run ALTER ids SET STORAGE EXTERNAL;
+CREATE INDEX run_node ON run (node);
 
 ALTER TABLE sched ADD PRIMARY KEY (id);
 CREATE INDEX sched_due ON sched (due, seq);
@@ -88,9 +93,6 @@ CREATE INDEX sched_tags ON sched USING gin (tags) WHERE tags IS NOT NULL;
 CREATE INDEX sched_schedule ON sched (schedule, id) WHERE schedule IS NOT NULL;
 CREATE INDEX history_tags ON history USING gin (tags) WHERE tags IS NOT NULL;
 CREATE INDEX history_schedule ON history (schedule, id) WHERE schedule IS NOT NULL;
-
--- Where the ready jobs of a tenant's kind begin: none has a lower key, unless a row of `ledger` says so.
-CREATE TYPE queue AS (kind text, order_at bigint, seq bigint);
 
 -- What a claim answers: jobs, and at last what to do next. Never has rows; it is there for its row type.
 CREATE TABLE claimed (LIKE job, more boolean, again_at bigint);
@@ -115,8 +117,10 @@ CREATE TABLE tenant (
     rate_next     bigint NOT NULL DEFAULT 0,
     -- Virtual time at which what it was given ends: service received, divided by weight.
     finish        numeric NOT NULL DEFAULT 0,
-    -- The kinds that may have ready jobs.
-    queues        queue[] NOT NULL DEFAULT '{}',
+    -- The kinds that may have ready jobs, and where those of each begin: none has a lower key, unless a row of `ledger` says so.
+    kinds         text[] COLLATE "C" NOT NULL DEFAULT '{}',
+    first_at      bigint[] NOT NULL DEFAULT '{}',
+    first_seq     bigint[] NOT NULL DEFAULT '{}',
     -- Whether there are any. Not more is indexed, so that claims update in place.
     has_work      boolean NOT NULL DEFAULT false,
     scheduled     bigint NOT NULL DEFAULT 0,
@@ -131,6 +135,7 @@ CREATE TABLE tenant (
     kept          bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX tenant_has_work ON tenant (name) WHERE has_work;
+CREATE INDEX tenant_rated ON tenant (name) WHERE has_work AND rate_gap IS NOT NULL;
 
 -- What has changed for a tenant since the last claim that looked at it. Numbers are differences; a tenant's true numbers are those in
 -- `tenant` and the sum of these. `kind`, `order_at` and `seq` name the first of the jobs that became ready; `seq` also says when a tenant was first heard of.
@@ -151,6 +156,7 @@ CREATE TABLE ledger (
     seq       bigint
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX ledger_tenant ON ledger (tenant);
+CREATE INDEX ledger_news ON ledger (tenant) WHERE kind IS NOT NULL;
 
 -- Unique keys: taken while the job is live, and until the instant given.
 CREATE TABLE live_key (

@@ -9,16 +9,19 @@ BEGIN
     ), sums AS (
         SELECT tenant, sum(scheduled) AS scheduled, sum(ready) AS ready, sum(running) AS running, sum(stopping) AS stopping, sum(succeeded) AS succeeded,
                sum(failed) AS failed, sum(cancelled) AS cancelled, sum(expired) AS expired, sum(kept) AS kept,
-               array_agg(ROW(kind, order_at, seq)::queue) FILTER (WHERE kind IS NOT NULL) AS come
+               array_agg(kind) FILTER (WHERE kind IS NOT NULL) AS kinds, array_agg(order_at) FILTER (WHERE kind IS NOT NULL) AS first_at,
+               array_agg(seq) FILTER (WHERE kind IS NOT NULL) AS first_seq
         FROM gone GROUP BY tenant
     )
     UPDATE tenant t SET
         scheduled = t.scheduled + s.scheduled, ready = t.ready + s.ready, running = t.running + s.running, stopping = t.stopping + s.stopping,
         succeeded = t.succeeded + s.succeeded, failed = t.failed + s.failed, cancelled = t.cancelled + s.cancelled,
         expired = t.expired + s.expired, kept = t.kept + s.kept,
-        has_work = t.has_work OR s.come IS NOT NULL,
-        queues = CASE WHEN s.come IS NULL THEN t.queues ELSE ARRAY(
-            SELECT q FROM (SELECT DISTINCT ON (u.kind) u AS q FROM unnest(t.queues || s.come) u ORDER BY u.kind, u.order_at, u.seq) first) END
+        has_work = t.has_work OR s.kinds IS NOT NULL,
+        (kinds, first_at, first_seq) = (
+            SELECT coalesce(array_agg(f.kind), '{}'), coalesce(array_agg(f.at), '{}'), coalesce(array_agg(f.seq), '{}')
+            FROM (SELECT DISTINCT ON (u.kind) u.* FROM unnest(t.kinds || s.kinds, t.first_at || s.first_at, t.first_seq || s.first_seq) AS u (kind, at, seq)
+                  ORDER BY u.kind, u.at, u.seq) f)
     FROM sums s WHERE t.name = s.tenant;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off

@@ -17,20 +17,21 @@ DECLARE
     n bigint := max_jobs;
     open_kinds text[];
     open_rooms bigint[];
-    news text[];
     names text[];
+    full_names text[];
     tried text[] := '{}';
     may_alone boolean := false;
     is_contended boolean := false;
     is_tight boolean;
+    rows tid[];
     ids uuid[];
+    got uuid[] := '{}';
     kinds text[];
     has_alone boolean;
     used text[];
     gainers text[];
     gains bigint[];
     finishes numeric[];
-    got uuid[] := '{}';
     more boolean;
     again_at bigint;
 BEGIN
@@ -46,21 +47,12 @@ BEGIN
     IF EXISTS (SELECT FROM sched WHERE due <= t) THEN
         PERFORM promote(t, 500);
     END IF;
-    SELECT array_agg(a.kind), array_agg(a.room) INTO open_kinds, open_rooms
+    SELECT coalesce(array_agg(a.kind), '{}'), array_agg(a.room) INTO open_kinds, open_rooms
     FROM (SELECT kind, least(sum(room), 1000000000)::bigint AS room FROM unnest(asked, rooms) AS a (kind, room) GROUP BY kind HAVING sum(room) > 0) a;
-    open_kinds := coalesce(open_kinds, '{}');
 
-    -- What the ledger has to tell.
-    news := ARRAY(SELECT DISTINCT l.tenant FROM ledger l LIMIT 2000);
-    IF cardinality(news) > 0 THEN
-        INSERT INTO tenant (name, number)
-        SELECT l.tenant, min(least(l.id, l.seq)) FROM ledger l
-        WHERE l.tenant = ANY (news) AND NOT EXISTS (SELECT FROM tenant p WHERE p.name = l.tenant)
-        GROUP BY l.tenant ORDER BY l.tenant
-        ON CONFLICT (name) DO NOTHING;
-        names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
-        is_contended := cardinality(names) < cardinality(news);
-        PERFORM absorb(names);
+    -- Only new work is looked for here. That runs have ended is taken in when it counts, below, or at leisure, by `tend`.
+    IF EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL) THEN
+        is_contended := take_news(true);
     END IF;
 
     -- Jobs with a last chance run one at a time, over all nodes.
@@ -74,101 +66,139 @@ BEGIN
 
     SELECT greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)) INTO v;
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
+        -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
+        -- limit counts if the ledger knows of runs that have ended.
         names := ARRAY(
-            SELECT p.name FROM tenant p
-            WHERE p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
-              AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
-              AND EXISTS (SELECT FROM unnest(p.queues) q WHERE q.kind = ANY (open_kinds)) AND p.name <> ALL (tried)
-            ORDER BY greatest(p.finish, v), p.finish >= v AND p.finish > 0, p.number
-            LIMIT n + 1 FOR NO KEY UPDATE SKIP LOCKED);
+            SELECT p.name
+            FROM (SELECT o.name FROM tenant o
+                  WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
+                    AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
+                    AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
+                    AND o.name <> ALL (tried)
+                  ORDER BY greatest(o.finish, v), o.finish >= v AND o.finish > 0, o.number LIMIT 4 * (n + 1)) o
+            CROSS JOIN LATERAL (
+                SELECT p.name FROM tenant p
+                WHERE p.name = o.name AND p.has_work AND NOT p.paused
+                  AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+                FOR NO KEY UPDATE SKIP LOCKED) p
+            LIMIT n + 1);
         EXIT WHEN cardinality(names) = 0;
-        is_tight := may_alone OR EXISTS (SELECT FROM unnest(open_rooms) AS r (room) WHERE r.room < n);
+        full_names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (names) AND p.running >= p.running_max);
+        IF full_names <> '{}' THEN
+            PERFORM absorb(full_names);
+        END IF;
+        is_tight := may_alone OR n > ANY (open_rooms);
 
-        WITH lane AS (
-            SELECT p.name, p.number, p.weight, p.queues, greatest(p.finish, v) AS start, p.finish >= v AND p.finish > 0 AS goes_on,
-                   least(n, p.running_max - p.running,
-                         -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
-                         CASE WHEN p.rate_gap IS NOT NULL
-                              THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END) AS may
-            FROM tenant p WHERE p.name = ANY (names)
-        ), shared AS (
-            SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
-                   -- One more tenant was locked than jobs are wanted: nothing is taken from it, its turn is the frontier.
-                   cardinality(names) > n AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > n AS is_frontier
-            FROM lane l
-        ), candidate AS (
-            SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
-                   sum(o.own) OVER w AS costs, o.own
-            FROM shared s CROSS JOIN LATERAL (
-                SELECT j.id, j.kind, j.order_at, j.seq, j.cost, j.alone
-                FROM unnest(s.queues) q CROSS JOIN LATERAL (
-                    SELECT j.id, j.kind, j.order_at, j.seq, j.cost, j.alone FROM job j
-                    WHERE j.tenant = s.name AND j.kind = q.kind AND j.stage = 'ready' AND (j.order_at, j.seq) >= (q.order_at, q.seq)
-                      AND (j.expires_at > t) IS NOT FALSE AND (may_alone OR NOT j.alone)
-                    ORDER BY j.order_at, j.seq LIMIT s.share FOR NO KEY UPDATE SKIP LOCKED) j
+        IF cardinality(names) = 1 AND NOT is_tight THEN
+            -- One tenant, and nothing but its own order to go by.
+            SELECT array_agg(c.row), array_agg(c.id), array_agg(c.kind), false, greatest(v, p.start + sum(c.own) - (array_agg(c.own))[count(*)]),
+                   names, names, ARRAY[count(*)], ARRAY[p.start + sum(c.own)]
+            INTO rows, ids, kinds, has_alone, v, used, gainers, gains, finishes
+            FROM (SELECT p.name, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, greatest(least(n, p.running_max - p.running,
+                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
+                           CASE WHEN p.rate_gap IS NOT NULL
+                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
+                  FROM tenant p WHERE p.name = names[1]) p
+            CROSS JOIN LATERAL (
+                SELECT j.row, j.id, j.kind, div(4294967296::numeric * greatest(j.cost, 1), p.weight) AS own
+                FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) CROSS JOIN LATERAL (
+                    SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost FROM job j
+                    WHERE j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                      AND (j.expires_at > t) IS NOT FALSE AND NOT j.alone
+                    ORDER BY j.order_at, j.seq LIMIT p.may FOR NO KEY UPDATE SKIP LOCKED) j
                 WHERE q.kind = ANY (open_kinds)
-                ORDER BY j.order_at, j.seq LIMIT s.share) c
-            CROSS JOIN LATERAL (SELECT div(4294967296::numeric * greatest(c.cost, 1), s.weight) AS own) o
-            WHERE NOT s.is_frontier
-            WINDOW w AS (PARTITION BY s.name ORDER BY c.order_at, c.seq)
-        ), turn AS (
-            SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.number) AS place
-            FROM (SELECT d.*, d.start + d.costs - d.own AS begins FROM candidate d) c
-        ), frontier AS (
-            SELECT f.begins, f.goes_on, f.number
-            FROM (SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
-                  UNION ALL
-                  SELECT max(c.start + c.costs), true, c.number FROM candidate c
-                  GROUP BY c.number, c.share, c.may HAVING count(*) = c.share AND c.share < c.may) f
-            ORDER BY 1, 2, 3 LIMIT 1
-        ), cut AS (
-            -- The first that the room for its kind, or another job with a last chance, forbids.
-            SELECT min(u.place) AS place
-            FROM (SELECT x.place, x.kind, x.alone, row_number() OVER (PARTITION BY x.kind ORDER BY x.place) AS of_kind,
-                         row_number() OVER (PARTITION BY x.alone ORDER BY x.place) AS of_alone
-                  FROM turn x WHERE is_tight) u
-            WHERE u.of_kind > open_rooms[array_position(open_kinds, u.kind)] OR (u.alone AND u.of_alone > 1)
-        ), chosen AS (
-            SELECT u.* FROM turn u CROSS JOIN cut LEFT JOIN frontier f ON true
-            WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
-              AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
-        ), started AS (
-            -- What became ready after this claim began does not start before that.
-            UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
-                since = greatest(t, j.since), expires_at = j.deadline
-            FROM chosen c WHERE j.id = c.id
-            RETURNING j.id, j.kind, j.alone, c.place
-        ), gain AS (
-            SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
-        )
-        SELECT s.ids, s.kinds, s.has_alone, (SELECT greatest(v, max(c.begins)) FROM chosen c), (SELECT array_agg(DISTINCT c.name) FROM candidate c),
-               g.gainers, g.gains, g.finishes
-        INTO ids, kinds, has_alone, v, used, gainers, gains, finishes
-        FROM (SELECT array_agg(s.id ORDER BY s.place) AS ids, array_agg(s.kind) AS kinds, bool_or(s.alone) AS has_alone FROM started s) s,
-             (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.finish) AS finishes FROM gain g) g;
+                ORDER BY j.order_at, j.seq LIMIT p.may) c
+            GROUP BY p.start;
+        ELSE
+            WITH lane AS (
+                SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
+                       p.finish >= v AND p.finish > 0 AS goes_on, greatest(least(n, p.running_max - p.running,
+                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
+                           CASE WHEN p.rate_gap IS NOT NULL
+                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
+                FROM tenant p WHERE p.name = ANY (names)
+            ), shared AS (
+                SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
+                       -- One more tenant was locked than jobs are wanted: nothing is taken from it, its turn is the frontier.
+                       cardinality(names) > n AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > n AS is_frontier
+                FROM lane l
+            ), candidate AS (
+                SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
+                       sum(o.own) OVER w AS costs, o.own
+                FROM shared s CROSS JOIN LATERAL (
+                    SELECT j.row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone
+                    FROM unnest(s.kinds, s.first_at, s.first_seq) AS q (kind, at, seq) CROSS JOIN LATERAL (
+                        SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone FROM job j
+                        WHERE j.tenant = s.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                          AND (j.expires_at > t) IS NOT FALSE AND (may_alone OR NOT j.alone)
+                        ORDER BY j.order_at, j.seq LIMIT s.share FOR NO KEY UPDATE SKIP LOCKED) j
+                    WHERE q.kind = ANY (open_kinds)
+                    ORDER BY j.order_at, j.seq LIMIT s.share) c
+                CROSS JOIN LATERAL (SELECT div(4294967296::numeric * greatest(c.cost, 1), s.weight) AS own) o
+                WHERE NOT s.is_frontier
+                WINDOW w AS (PARTITION BY s.name ORDER BY c.order_at, c.seq)
+            ), turn AS (
+                SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.number) AS place
+                FROM (SELECT d.*, d.start + d.costs - d.own AS begins FROM candidate d) c
+            ), frontier AS (
+                SELECT f.begins, f.goes_on, f.number
+                FROM (SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
+                      UNION ALL
+                      SELECT max(c.start + c.costs), true, c.number FROM candidate c
+                      GROUP BY c.number, c.share, c.may HAVING count(*) = c.share AND c.share < c.may) f
+                ORDER BY 1, 2, 3 LIMIT 1
+            ), cut AS (
+                -- The first that the room for its kind, or another job with a last chance, forbids.
+                SELECT min(u.place) AS place
+                FROM (SELECT x.place, x.kind, x.alone, row_number() OVER (PARTITION BY x.kind ORDER BY x.place) AS of_kind,
+                             row_number() OVER (PARTITION BY x.alone ORDER BY x.place) AS of_alone
+                      FROM turn x WHERE is_tight) u
+                WHERE u.of_kind > open_rooms[array_position(open_kinds, u.kind)] OR (u.alone AND u.of_alone > 1)
+            ), chosen AS (
+                SELECT u.* FROM turn u CROSS JOIN cut LEFT JOIN frontier f ON true
+                WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
+                  AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
+            ), gain AS (
+                SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
+            )
+            SELECT s.rows, s.ids, s.kinds, s.has_alone, s.v, (SELECT array_agg(DISTINCT c.name) FROM candidate c), g.gainers, g.gains, g.finishes
+            INTO rows, ids, kinds, has_alone, v, used, gainers, gains, finishes
+            FROM (SELECT array_agg(c.row ORDER BY c.place) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds, bool_or(c.alone) AS has_alone,
+                         greatest(v, max(c.begins)) AS v
+                  FROM chosen c) s,
+                 (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.finish) AS finishes FROM gain g) g;
+        END IF;
+
+        -- Their rows are locked, so nobody has moved them. What became ready after this claim began does not start before that.
+        RETURN QUERY
+        UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
+            since = greatest(t, j.since), expires_at = j.deadline
+        FROM unnest(rows) AS c (row) WHERE j.ctid = c.row
+        RETURNING j.*, NULL::boolean, NULL::bigint;
 
         -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
         -- claim.
+        IF (cardinality(used) >= least(cardinality(names), n)) IS NOT TRUE THEN
+            used := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND (place <= n OR cardinality(names) <= n));
+            tried := tried || used;
+            gainers := gainers || used;
+        END IF;
         UPDATE tenant p SET
-            running = p.running + l.jobs, ready = p.ready - l.jobs, finish = coalesce(l.finish, p.finish),
-            rate_next = CASE WHEN p.rate_gap IS NULL OR l.jobs = 0 THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + l.jobs * p.rate_gap END,
-            queues = l.queues, has_work = cardinality(l.queues) > 0
-        FROM (SELECT o.name, o.queues AS old_queues, coalesce(g.jobs, 0) AS jobs, g.finish, ARRAY(
-                  SELECT CASE WHEN q.kind = ANY (open_kinds) THEN f.first ELSE q END
-                  FROM unnest(o.queues) q LEFT JOIN LATERAL (
-                      SELECT ROW(j.kind, j.order_at, j.seq)::queue AS first FROM job j
-                      WHERE q.kind = ANY (open_kinds) AND j.tenant = o.name AND j.kind = q.kind AND j.stage = 'ready'
-                        AND (j.order_at, j.seq) >= (q.order_at, q.seq)
-                      ORDER BY j.order_at, j.seq LIMIT 1) f ON true
-                  WHERE q.kind <> ALL (open_kinds) OR f.first IS NOT NULL) AS queues
-              FROM unnest(names) AS m (name) JOIN tenant o ON o.name = m.name
-              LEFT JOIN unnest(gainers, gains, finishes) AS g (name, jobs, finish) ON g.name = m.name) l
-        WHERE p.name = l.name AND (l.jobs > 0 OR l.queues <> l.old_queues);
-        tried := tried || ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND (place <= n OR cardinality(names) <= n));
+            running = p.running + coalesce(g.jobs, 0), ready = p.ready - coalesce(g.jobs, 0), finish = coalesce(g.finish, p.finish),
+            rate_next = CASE WHEN p.rate_gap IS NULL OR g.jobs IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
+            (kinds, first_at, first_seq, has_work) = (
+                SELECT coalesce(array_agg(q.kind), '{}'), coalesce(array_agg(q.at), '{}'), coalesce(array_agg(q.seq), '{}'), count(*) > 0
+                FROM (SELECT q.kind, coalesce(f.order_at, q.at) AS at, coalesce(f.seq, q.seq) AS seq
+                      FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) LEFT JOIN LATERAL (
+                          SELECT j.order_at, j.seq FROM job j
+                          WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                          ORDER BY j.order_at, j.seq LIMIT 1) f ON true
+                      WHERE q.kind <> ALL (open_kinds) OR f.seq IS NOT NULL) q)
+        FROM unnest(gainers, gains, finishes) AS g (name, jobs, finish) WHERE p.name = g.name;
 
-        IF ids IS NOT NULL THEN
+        IF rows IS NOT NULL THEN
             got := got || ids;
-            n := n - cardinality(ids);
+            n := n - cardinality(rows);
             may_alone := may_alone AND NOT has_alone;
             SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
             FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(kinds) AS k (kind) WHERE k.kind = o.kind) AS room
@@ -176,24 +206,28 @@ BEGIN
             WHERE r.room > 0;
         END IF;
     END LOOP;
-    UPDATE node SET turn = v WHERE id = to_node AND turn < v;
+    IF got <> '{}' THEN
+        INSERT INTO run VALUES (to_node, got);
+        UPDATE node SET turn = v WHERE id = to_node AND turn < v;
+    END IF;
 
     more := cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
         SELECT FROM tenant p
-        WHERE p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
+        WHERE p.has_work AND NOT p.paused AND p.kinds && open_kinds
+          AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
           AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
-          AND EXISTS (SELECT FROM unnest(p.queues) q WHERE q.kind = ANY (open_kinds)) AND p.name <> ALL (tried)));
+          AND p.name <> ALL (tried)));
     -- Those whom only their rate holds back: when the first of them may start.
     SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO again_at
     FROM tenant p
-    WHERE p.rate_gap IS NOT NULL AND p.has_work AND NOT p.paused AND (p.running < p.running_max) IS NOT FALSE
+    WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
+      AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
       AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
-      AND EXISTS (SELECT FROM unnest(p.queues) q, job j
-                  WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND j.stage = 'ready' AND (j.order_at, j.seq) >= (q.order_at, q.seq)
+      AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
+                  WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
                     AND (j.expires_at > t) IS NOT FALSE
                     AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')));
-    RETURN QUERY SELECT j.*, NULL::boolean, NULL::bigint FROM unnest(got) WITH ORDINALITY AS g (id, place) JOIN job j ON j.id = g.id ORDER BY g.place;
     RETURN QUERY SELECT (NULL::job).*, more, again_at;
 END $$ SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_sort = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off
 SET jit = off SET plan_cache_mode = force_generic_plan;

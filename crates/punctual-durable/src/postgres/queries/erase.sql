@@ -43,7 +43,7 @@ BEGIN
     ), left_over AS (
         SELECT s.stage, s.outcome, s.kind, s.order_at, s.seq FROM sched s WHERE s.tenant = erase.tenant
         UNION ALL
-        SELECT j.stage, j.outcome, j.kind, j.order_at, j.seq FROM job j WHERE j.tenant = erase.tenant AND j.stage IN ('ready', 'running')
+        SELECT j.stage, j.outcome, j.kind, j.order_at, j.seq FROM job j WHERE j.tenant = erase.tenant
         UNION ALL
         SELECT h.stage, h.outcome, h.kind, h.order_at, h.seq FROM history h WHERE h.tenant = erase.tenant
     )

@@ -1,7 +1,8 @@
 -- Ends runs: one answer each, in order; stage null for a run that is not the present one. A result that comes after the outcome was
 -- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order of their ids, as by everybody who
--- locks several. `work` says whether somebody may start now who was at its limit.
--- The hottest path beside the claim, so it does by itself what `move` does for others.
+-- locks several. `work` says whether somebody may start now who was held back: true if so, false if only a claim that goes on at this
+-- moment can know, null if not.
+-- The hottest path beside the claim, so for jobs that end it does by itself what `move` does for others.
 CREATE OR REPLACE FUNCTION finish(by_node bigint, ids uuid[], fences bigint[], verdicts text[], texts text[], due_at bigint[], due_in bigint[], at bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, stage text, outcome text, work boolean)
 LANGUAGE plpgsql AS $$
@@ -9,92 +10,109 @@ LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
     ords bigint[];
-    stages text[];
     outcomes text[];
     ended uuid[];
     -- Those that hold a key or depend on interest.
     bound job[];
-    has_late boolean;
     has_room boolean;
+    -- Those that go on, as they were and as they are, and their places.
+    before job[];
+    after job[];
+    places bigint[];
 BEGIN
-    PERFORM catch_up(t);
+    IF EXISTS (SELECT FROM sched WHERE due <= t) OR EXISTS (SELECT FROM sched WHERE expires_at <= t) OR EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
+        PERFORM catch_up(t);
+    END IF;
+    WITH run AS MATERIALIZED (
+        SELECT DISTINCT ON (f.id, f.fence) f.*
+        FROM unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS f (id, fence, verdict, told, ord)
+        ORDER BY f.id, f.fence, f.ord
+    ), gone AS (
+        DELETE FROM job j USING run r
+        WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict IN ('succeeded', 'failed', 'cancelled')
+        RETURNING j.*, coalesce(j.outcome, r.verdict) AS final, r.verdict, r.told, r.ord
+    ), kept AS (
+        INSERT INTO history
+        SELECT g.id, g.seq, g.tenant, g.kind, g.payload, g.tags, g.priority, g.cost, g.start_within, g.run_timeout, g.max_attempts, g.max_crashes,
+               g.backoff_base, g.backoff_cap, g.unique_key, g.on_conflict, g.unique_period, g.wanted_by, g.schedule, g.missed, g.trace, 'stopped', g.final,
+               g.due, g.start_by, g.deadline, g.order_at, NULL, g.attempt, g.fence, g.crashes, g.alone, NULL, g.enqueued_at, g.started_at, t,
+               CASE WHEN g.verdict = 'succeeded' AND g.outcome IS NULL THEN g.told ELSE g.result END,
+               CASE WHEN g.verdict <> 'succeeded' AND g.outcome IS NULL THEN g.told ELSE g.last_error END, g.forget, g.while_wanted
+        FROM gone g WHERE NOT g.forget
+    ), told AS (
+        INSERT INTO ledger (tenant, running, stopping, succeeded, failed, cancelled, expired, kept)
+        SELECT g.tenant, -count(*), -count(g.outcome), count(*) FILTER (WHERE g.final = 'succeeded' AND NOT g.forget),
+               count(*) FILTER (WHERE g.final = 'failed' AND NOT g.forget), count(*) FILTER (WHERE g.final = 'cancelled' AND NOT g.forget),
+               count(*) FILTER (WHERE g.final = 'expired' AND NOT g.forget), count(*) FILTER (WHERE NOT g.forget)
+        FROM gone g GROUP BY g.tenant
+        RETURNING tenant
+    )
+    SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id),
+           array_agg(ROW(g.id, g.seq, g.tenant, g.kind, g.payload, g.tags, g.priority, g.cost, g.start_within, g.run_timeout, g.max_attempts, g.max_crashes,
+               g.backoff_base, g.backoff_cap, g.unique_key, g.on_conflict, g.unique_period, g.wanted_by, g.schedule, g.missed, g.trace, 'stopped', g.final,
+               g.due, g.start_by, g.deadline, g.order_at, NULL, g.attempt, g.fence, g.crashes, g.alone, NULL, g.enqueued_at, g.started_at, t,
+               NULL, NULL, g.forget, g.while_wanted)::job)
+               FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
+           greatest(CASE WHEN bool_or(g.alone) THEN true END,
+                    (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL))
+    INTO ords, outcomes, ended, bound, has_room
+    FROM gone g;
+    IF bound IS NOT NULL THEN
+        PERFORM let_go(bound, t);
+    END IF;
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM waiter) THEN
+        PERFORM tell_ended(ended);
+    END IF;
+    IF verdicts <@ '{succeeded,failed,cancelled}' THEN
+        RETURN QUERY
+        SELECT f.ord, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END, a.outcome, has_room
+        FROM generate_series(1, cardinality(ids)::bigint) AS f (ord) LEFT JOIN unnest(ords, outcomes) AS a (ord, outcome) ON a.ord = f.ord
+        ORDER BY f.ord;
+        RETURN;
+    END IF;
+
+    -- Those that go on: ready again, or later, or stopped because their outcome was settled while they ran.
     WITH run AS MATERIALIZED (
         SELECT DISTINCT ON (f.id, f.fence) f.*
         FROM unnest(ids, fences, verdicts, texts, due_at, due_in) WITH ORDINALITY AS f (id, fence, verdict, told, due_at, due_in, ord)
         ORDER BY f.id, f.fence, f.ord
     ), gone AS (
-        -- `|| ''` and `+ 0` keep the planner from an index of what runs, which is full of rows that ran a moment ago.
         DELETE FROM job j USING run r
-        WHERE j.id = r.id AND j.node + 0 = by_node AND j.fence = r.fence AND j.stage || '' = 'running'
-        RETURNING j.*, r.verdict, r.told, r.ord, coalesce(r.due_at, least(t + coalesce(r.due_in, 0), 4000000000000000000)) AS wished
+        WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict NOT IN ('succeeded', 'failed', 'cancelled')
+        RETURNING j, j.*, r.verdict, r.told, r.ord, coalesce(r.due_at, least(t + coalesce(r.due_in, 0), 4000000000000000000)) AS wished
     ), decided AS (
-        SELECT g.*,
-               CASE WHEN outcome IS NOT NULL THEN outcome
-                    WHEN verdict IN ('succeeded', 'failed', 'cancelled') THEN verdict
-                    WHEN verdict = 'retry' AND deadline <= wished THEN 'failed' END AS new_outcome
-        FROM gone g
+        SELECT g.*, coalesce(outcome, CASE WHEN verdict = 'retry' AND deadline <= wished THEN 'failed' END) AS final FROM gone g
     ), dated AS (
         SELECT d.*,
-               CASE WHEN verdict IN ('retry', 'snooze') AND new_outcome IS NULL THEN wished ELSE due END AS new_due,
-               CASE WHEN new_outcome IS NOT NULL THEN start_by
+               CASE WHEN verdict IN ('retry', 'snooze') AND final IS NULL THEN wished ELSE due END AS new_due,
+               CASE WHEN final IS NOT NULL THEN start_by
                     WHEN verdict IN ('retry', 'snooze') THEN later(wished, start_within)
                     ELSE later(t, start_within) END AS new_start_by
         FROM decided d
-    ), next AS (
-        SELECT id, seq, tenant, kind, payload, tags, priority, cost, start_within, run_timeout, max_attempts,
-               max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule, missed, trace,
-               CASE WHEN new_outcome IS NOT NULL THEN 'stopped' WHEN new_due <= t THEN 'ready' ELSE 'scheduled' END AS stage,
-               new_outcome AS outcome, new_due AS due, new_start_by AS start_by, deadline, new_due + 30000000::bigint * priority AS order_at,
-               CASE WHEN new_outcome IS NULL THEN least(new_start_by, deadline) END AS expires_at,
-               attempt - CASE WHEN new_outcome IS NULL AND verdict <> 'retry' THEN 1 ELSE 0 END AS attempt,
-               fence, crashes, alone, NULL::bigint AS node, enqueued_at, started_at, t AS since,
-               CASE WHEN verdict = 'succeeded' AND outcome IS NULL THEN told ELSE result END AS result,
-               CASE WHEN verdict IN ('failed', 'cancelled', 'retry') AND outcome IS NULL THEN told ELSE last_error END AS last_error,
-               forget, while_wanted, outcome IS NOT NULL AS was_settled, ord
-        FROM dated
-    ), kept AS (
-        INSERT INTO history SELECT n.id, n.seq, n.tenant, n.kind, n.payload, n.tags, n.priority, n.cost, n.start_within, n.run_timeout, n.max_attempts,
-            n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by, n.schedule, n.missed, n.trace, n.stage, n.outcome,
-            n.due, n.start_by, n.deadline, n.order_at, n.expires_at, n.attempt, n.fence, n.crashes, n.alone, n.node, n.enqueued_at, n.started_at,
-            n.since, n.result, n.last_error, n.forget, n.while_wanted
-        FROM next n WHERE n.stage = 'stopped' AND NOT n.forget
-    ), told AS (
-        INSERT INTO ledger (tenant, running, stopping, scheduled, ready, succeeded, failed, cancelled, expired, kept, kind, order_at, seq)
-        SELECT n.tenant, -count(*), -count(*) FILTER (WHERE n.was_settled), count(*) FILTER (WHERE n.stage = 'scheduled'), count(*) FILTER (WHERE n.stage = 'ready'),
-               count(*) FILTER (WHERE n.outcome = 'succeeded' AND NOT n.forget), count(*) FILTER (WHERE n.outcome = 'failed' AND NOT n.forget),
-               count(*) FILTER (WHERE n.outcome = 'cancelled' AND NOT n.forget), count(*) FILTER (WHERE n.outcome = 'expired' AND NOT n.forget),
-               count(*) FILTER (WHERE n.stage = 'stopped' AND NOT n.forget),
-               CASE WHEN n.stage = 'ready' THEN n.kind END, min(n.order_at) FILTER (WHERE n.stage = 'ready'), min(n.seq) FILTER (WHERE n.stage = 'ready')
-        FROM next n GROUP BY n.tenant, CASE WHEN n.stage = 'ready' THEN n.kind END
-        RETURNING tenant
     )
-    SELECT array_agg(n.ord), array_agg(n.stage), array_agg(n.outcome), array_agg(n.id) FILTER (WHERE n.stage = 'stopped'),
-           array_agg(ROW(n.id, n.seq, n.tenant, n.kind, n.payload, n.tags, n.priority, n.cost, n.start_within, n.run_timeout, n.max_attempts,
-               n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by, n.schedule, n.missed, n.trace, n.stage,
-               n.outcome, n.due, n.start_by, n.deadline, n.order_at, n.expires_at, n.attempt, n.fence, n.crashes, n.alone, n.node, n.enqueued_at,
-               n.started_at, n.since, n.result, n.last_error, n.forget, n.while_wanted)::job)
-               FILTER (WHERE n.stage <> 'stopped' OR n.unique_key IS NOT NULL OR n.while_wanted),
-           bool_or(n.expires_at <= t),
-           EXISTS (SELECT FROM tenant p WHERE p.name IN (SELECT l.tenant FROM told l) AND p.running_max IS NOT NULL AND p.has_work)
-    INTO ords, stages, outcomes, ended, bound, has_late, has_room
-    FROM next n;
-    IF bound IS NOT NULL THEN
-        INSERT INTO job SELECT b.* FROM unnest(bound) b WHERE b.stage = 'ready';
-        INSERT INTO sched SELECT b.* FROM unnest(bound) b WHERE b.stage = 'scheduled';
-        PERFORM let_go(ARRAY(SELECT b FROM unnest(bound) b WHERE b.stage = 'stopped'), t);
-    END IF;
-    IF ended IS NOT NULL THEN
-        PERFORM tell_ended(ended);
-    END IF;
-    IF has_late THEN
+    SELECT array_agg(d.ord), array_agg(d.j),
+           array_agg(ROW(d.id, d.seq, d.tenant, d.kind, d.payload, d.tags, d.priority, d.cost, d.start_within, d.run_timeout, d.max_attempts, d.max_crashes,
+               d.backoff_base, d.backoff_cap, d.unique_key, d.on_conflict, d.unique_period, d.wanted_by, d.schedule, d.missed, d.trace,
+               CASE WHEN final IS NOT NULL THEN 'stopped' WHEN new_due <= t THEN 'ready' ELSE 'scheduled' END, final, new_due, new_start_by, d.deadline,
+               new_due + 30000000::bigint * d.priority, CASE WHEN final IS NULL THEN least(new_start_by, d.deadline) END,
+               d.attempt - CASE WHEN final IS NULL AND verdict <> 'retry' THEN 1 ELSE 0 END, d.fence, d.crashes, d.alone, NULL, d.enqueued_at, d.started_at, t,
+               d.result, CASE WHEN verdict = 'retry' AND outcome IS NULL THEN told ELSE d.last_error END, d.forget, d.while_wanted)::job)
+    INTO places, before, after
+    FROM dated d;
+    PERFORM move(before, after, t);
+    IF EXISTS (SELECT FROM unnest(after) a WHERE a.expires_at <= t) THEN
         PERFORM expire(t, 1000);
     END IF;
+    has_room := greatest(has_room, (SELECT bool_or(b.alone OR p.has_work) FROM unnest(before) b JOIN tenant p ON p.name = b.tenant
+                                    WHERE b.alone OR p.running_max IS NOT NULL));
     RETURN QUERY
-    SELECT f.ord, coalesce(h.stage, a.stage), coalesce(h.outcome, a.outcome), has_room
+    SELECT f.ord, coalesce(h.stage, s.stage, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END), coalesce(h.outcome, s.outcome, a.outcome), has_room
     FROM unnest(ids) WITH ORDINALITY AS f (id, ord)
-    LEFT JOIN unnest(ords, stages, outcomes) AS a (ord, stage, outcome) ON a.ord = f.ord
+    LEFT JOIN unnest(ords, outcomes) AS a (ord, outcome) ON a.ord = f.ord
+    LEFT JOIN (SELECT p.ord, m.stage, m.outcome, m.expires_at FROM unnest(places) WITH ORDINALITY AS p (ord, place)
+               JOIN unnest(after) WITH ORDINALITY AS m ON m.ordinality = p.place) s ON s.ord = f.ord
     -- Ready again, and past its time already.
-    LEFT JOIN LATERAL (SELECT e.stage, e.outcome FROM history e WHERE has_late AND a.outcome IS NULL AND e.id = f.id LIMIT 1) h ON true
+    LEFT JOIN LATERAL (SELECT e.stage, e.outcome FROM history e WHERE s.expires_at <= t AND e.id = f.id LIMIT 1) h ON true
     ORDER BY f.ord;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan;

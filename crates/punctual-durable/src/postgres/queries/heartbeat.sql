@@ -1,19 +1,32 @@
--- A node is still alive. One row with nothing in it if the store knows it, then all that it runs, by id; no row at all if its lease
--- had ended and everything was taken from it. What should stop is named at every beat, because the signal for it can be lost.
+-- A node is still alive. One row that says whether it has company if the store knows it, then all that it runs, by id; no row at all if its
+-- lease had ended and everything was taken from it. What should stop is named at every beat, because the signal for it can be lost.
 CREATE OR REPLACE FUNCTION heartbeat(node bigint, name text, kinds text[], paused text[], workers bigint, lease bigint,
-                                     at bigint DEFAULT NULL) RETURNS TABLE (id uuid, fence bigint, stopping boolean)
+                                     at bigint DEFAULT NULL) RETURNS TABLE (id uuid, fence bigint, stopping boolean, has_company boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
+    given uuid[];
+    left_over uuid[];
 BEGIN
+    -- What has ended is struck out of what it was given. Before its row is locked, so that its claims need not wait meanwhile: they only add.
+    WITH gone AS (
+        DELETE FROM run r WHERE r.node = heartbeat.node RETURNING r.ids
+    )
+    SELECT array_agg(i) INTO given FROM gone g CROSS JOIN LATERAL unnest(g.ids) i;
+    left_over := ARRAY(SELECT j.id FROM job j WHERE j.id = ANY (given) AND j.node = heartbeat.node AND j.stage = 'running');
+    IF left_over <> '{}' THEN
+        INSERT INTO run VALUES (heartbeat.node, left_over);
+    END IF;
     UPDATE node n SET name = heartbeat.name, kinds = heartbeat.kinds, paused = heartbeat.paused, workers = heartbeat.workers,
         expires_at = least(t + lease, 4000000000000000000)
     WHERE n.id = heartbeat.node;
     IF NOT FOUND THEN
+        DELETE FROM run r WHERE r.node = heartbeat.node;
         RETURN;
     END IF;
     PERFORM catch_up(t);
+    has_company := EXISTS (SELECT FROM node n WHERE n.id <> heartbeat.node);
     RETURN NEXT;
-    RETURN QUERY SELECT j.id, j.fence, j.outcome IS NOT NULL FROM job j
-                 WHERE j.node = heartbeat.node AND j.stage = 'running' ORDER BY j.id;
-END $$ SET search_path FROM CURRENT;
+    RETURN QUERY SELECT j.id, j.fence, j.outcome IS NOT NULL, NULL::boolean FROM job j
+                 WHERE j.id = ANY (ran_by(heartbeat.node)) AND j.node = heartbeat.node AND j.stage = 'running' ORDER BY j.id;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan;

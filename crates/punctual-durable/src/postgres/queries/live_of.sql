@@ -4,7 +4,6 @@ LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(
         SELECT id FROM sched WHERE tenant = of_tenant
-        UNION ALL SELECT id FROM job WHERE tenant = of_tenant AND stage = 'ready'
-        UNION ALL SELECT id FROM job WHERE tenant = of_tenant AND stage = 'running'
+        UNION ALL SELECT id FROM job WHERE tenant = of_tenant
         ORDER BY id);
 END $$ SET search_path FROM CURRENT;

@@ -9,7 +9,7 @@ DECLARE
     unwanted uuid;
     runs bigint := 0;
 BEGIN
-    FOR was IN SELECT * FROM job WHERE node = gone AND stage = 'running' ORDER BY id FOR UPDATE LOOP
+    FOR was IN SELECT * FROM job j WHERE j.id = ANY (ran_by(gone)) AND j.node = gone AND j.stage = 'running' ORDER BY j.id FOR UPDATE LOOP
         is_now := was;
         is_now.node := NULL;
         is_now.since := t;
@@ -41,8 +41,8 @@ BEGIN
     -- Of jobs that ended meanwhile.
     DELETE FROM interest WHERE node = gone;
     DELETE FROM waiter WHERE node = gone;
+    DELETE FROM run WHERE node = gone;
     UPDATE turn SET at = greatest(at, (SELECT n.turn FROM node n WHERE n.id = gone));
     DELETE FROM node WHERE id = gone;
     RETURN runs;
--- Its caller may forbid to sort, which would have the runs of one node looked for among all jobs, in the order of their ids.
-END $$ SET search_path FROM CURRENT SET enable_sort = on;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET enable_sort = on;

@@ -3,6 +3,6 @@ CREATE OR REPLACE FUNCTION nodes(at bigint DEFAULT NULL)
 RETURNS TABLE (id bigint, name text, kinds text[], paused text[], workers bigint, expires_at bigint, running bigint)
 LANGUAGE sql STABLE AS $$
     SELECT n.id, n.name, n.kinds, n.paused, n.workers, n.expires_at,
-           (SELECT count(*) FROM job j WHERE j.node = n.id AND j.stage = 'running')
+           (SELECT count(*) FROM job j WHERE j.id = ANY (ran_by(n.id)) AND j.node = n.id AND j.stage = 'running')
     FROM node n ORDER BY n.id
 $$ SET search_path FROM CURRENT;

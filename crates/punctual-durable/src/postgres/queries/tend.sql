@@ -13,6 +13,10 @@ BEGIN
     FOR dead IN SELECT n.id FROM node n WHERE n.expires_at <= t ORDER BY n.id FOR UPDATE SKIP LOCKED LOOP
         lost := lost + lose(dead, true, t);
     END LOOP;
+    -- What runs have ended, at leisure.
+    IF EXISTS (SELECT FROM ledger) THEN
+        PERFORM take_news(false);
+    END IF;
     next := least(
         (SELECT s.due FROM sched s ORDER BY s.due, s.seq LIMIT 1),
         (SELECT s.expires_at FROM sched s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1),
