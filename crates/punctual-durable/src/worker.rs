@@ -174,7 +174,7 @@ impl Worker {
         loop {
             self.collect();
             match self.turn().await {
-                Ok(()) => self.went_well(),
+                Ok(()) => self.shared.lock().snapshot.running = self.running.len(),
                 Err(error) => self.went_wrong(error),
             }
             self.press_on_with_shutdown();
@@ -269,6 +269,14 @@ impl Worker {
         let Answers { finished, claimed, tended } = std::mem::take(&mut self.answers);
         // All are heeded before any error counts: what was claimed must run, whatever became of the rest.
         let mut is_well = Ok(());
+        let said = [
+            finished.as_ref().map(|(_, answer)| answer.is_ok()),
+            claimed.as_ref().map(|(_, answer)| answer.is_ok()),
+            tended.as_ref().map(|(_, answer)| answer.is_ok()),
+        ];
+        if said.contains(&Some(true)) && !said.contains(&Some(false)) {
+            self.went_well();
+        }
         match claimed {
             Some((claim, Ok(claimed))) => self.run(&claim, claimed),
             Some((_, Err(error))) => {
@@ -446,11 +454,10 @@ impl Worker {
         Ok(())
     }
 
+    /// The store says yes again.
     fn went_well(&mut self) {
         self.rest = None;
-        let mut state = self.shared.lock();
-        state.snapshot.running = self.running.len();
-        state.snapshot.store_error = None;
+        self.shared.lock().snapshot.store_error = None;
     }
 
     /// The store said no: everything is asked again, later and later.
