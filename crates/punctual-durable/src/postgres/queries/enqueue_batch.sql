@@ -16,6 +16,7 @@ DECLARE
     seqs bigint[];
     doubled uuid[];
     due bigint;
+    one job;
 BEGIN
     PERFORM catch_up(t);
     IF array_remove(unique_keys, NULL) <> '{}' OR array_remove(wanted_by, NULL) <> '{}' OR array_remove(start_withins, NULL) <> '{}'
@@ -65,25 +66,18 @@ BEGIN
         -- The same as below in small steps: for one job half of the time would go into making a big statement ready.
         seqs := ARRAY[nextval('arrival')];
         due := coalesce(due_at[1], least(t + coalesce(due_in[1], 0), 4000000000000000000));
+        one := ROW(ids[1], seqs[1], tenants[1], kinds[1], payloads[1], tags[1]::text[], priorities[1], costs[1], NULL, run_timeouts[1], max_attempts[1],
+            max_crashes[1], backoff_bases[1], backoff_caps[1], NULL, NULL, NULL, NULL, schedules[1], missed[1], traces[1],
+            CASE WHEN due <= t THEN 'ready' ELSE 'scheduled' END, NULL, due, NULL, NULL, due + 30000000::bigint * priorities[1], NULL, 0, 0, 0, false, NULL,
+            t, NULL, t, NULL, NULL, false, false)::job;
         IF due <= t THEN
-            INSERT INTO job VALUES (
-                ids[1], seqs[1], tenants[1], kinds[1], payloads[1], tags[1]::text[], priorities[1], costs[1], NULL, run_timeouts[1], max_attempts[1],
-                max_crashes[1], backoff_bases[1], backoff_caps[1], NULL, NULL, NULL, NULL, schedules[1], missed[1], traces[1], 'ready', NULL, due, NULL,
-                NULL, due + 30000000::bigint * priorities[1], NULL, 0, 0, 0, false, NULL, t, NULL, t, NULL, NULL, false, false)
-            ON CONFLICT (id) DO NOTHING;
-            IF FOUND THEN
-                INSERT INTO ledger (tenant, ready, kind, order_at, seq)
-                VALUES (tenants[1], 1, kinds[1], due + 30000000::bigint * priorities[1], seqs[1]);
-            END IF;
+            INSERT INTO job SELECT one.* ON CONFLICT (id) DO NOTHING;
         ELSE
-            INSERT INTO sched VALUES (
-                ids[1], seqs[1], tenants[1], kinds[1], payloads[1], tags[1]::text[], priorities[1], costs[1], NULL, run_timeouts[1], max_attempts[1],
-                max_crashes[1], backoff_bases[1], backoff_caps[1], NULL, NULL, NULL, NULL, schedules[1], missed[1], traces[1], 'scheduled', NULL, due, NULL,
-                NULL, due + 30000000::bigint * priorities[1], NULL, 0, 0, 0, false, NULL, t, NULL, t, NULL, NULL, false, false)
-            ON CONFLICT (id) DO NOTHING;
-            IF FOUND THEN
-                INSERT INTO ledger (tenant, scheduled, seq) VALUES (tenants[1], 1, seqs[1]);
-            END IF;
+            INSERT INTO sched SELECT one.* ON CONFLICT (id) DO NOTHING;
+        END IF;
+        IF FOUND THEN
+            INSERT INTO ledger (tenant, scheduled, ready, kind, order_at, seq)
+            VALUES (one.tenant, (due > t)::int, (due <= t)::int, CASE WHEN due <= t THEN one.kind END, CASE WHEN due <= t THEN one.order_at END, one.seq);
         END IF;
     ELSE
         WITH new AS MATERIALIZED (
