@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,6 +33,10 @@ const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 
 /// How long to leave a store alone that has something to give, but not now.
 const CONTENDED: Duration = Duration::from_millis(2);
+
+/// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to end: asked for two or three more it
+/// would work as hard as for all.
+const LINGER: (usize, Duration) = (8, Duration::from_millis(1));
 
 /// How many ended jobs are forgotten in one go, so that nobody waits long for it.
 const PRUNE_MAX: usize = 1_000;
@@ -77,6 +82,8 @@ pub(crate) struct Worker {
     /// When to forget ended jobs at the latest, and from when on if the loop is awake anyway.
     prune_at: Timestamp,
     prune_from: Timestamp,
+    /// Not so soon after so many were given, unless most of them have ended.
+    linger: Option<(Arc<AtomicBool>, JobHandle<()>)>,
     rest: Option<Duration>,
     alarm: Option<(Timestamp, JobHandle<()>)>,
     /// Those who wait until nothing is left to run.
@@ -106,7 +113,7 @@ type Answer<Q, T> = (Q, Result<T, StoreError>);
 /// A shutdown under way.
 struct Shutdown {
     tell: Option<tokio::sync::oneshot::Sender<NodeReport>>,
-    is_over: Arc<std::sync::atomic::AtomicBool>,
+    is_over: Arc<AtomicBool>,
     released: usize,
     _alarm: Option<JobHandle<()>>,
 }
@@ -147,6 +154,7 @@ impl Worker {
             tend_at: None,
             due_at: None,
             claim_at: None,
+            linger: None,
             rest: None,
             alarm: None,
             drains: Vec::new(),
@@ -381,6 +389,9 @@ impl Worker {
         self.is_contended = claimed.more && claimed.jobs.is_empty();
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
         self.claim_at = [claimed.again_at, again].into_iter().flatten().min();
+        if claimed.jobs.len() >= LINGER.0 && self.jobs.store().poll().is_some() {
+            self.linger();
+        }
         self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == claim.max);
         self.has_left |= claim.kinds.iter().any(|(kind, room)| {
             *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
@@ -547,7 +558,28 @@ impl Worker {
 
     /// Whether the next finishes and the next claim may go.
     fn is_free(&self) -> bool {
-        self.finishing.is_none() && self.claiming.is_none()
+        self.finishing.is_none() && self.claiming.is_none() && !self.lingers()
+    }
+
+    fn lingers(&self) -> bool {
+        let Some((is_over, _)) = &self.linger else { return false };
+        self.finishes.len() < self.running.len() && !is_over.load(Ordering::Acquire)
+    }
+
+    fn linger(&mut self) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let alarm = self.ring_after(LINGER.1, is_over.clone());
+        self.linger = alarm.map(|alarm| (is_over, alarm));
+    }
+
+    /// Wakes the loop when a time is over, and says that it is.
+    fn ring_after(&self, time: Duration, is_over: Arc<AtomicBool>) -> Option<JobHandle<()>> {
+        let shared = self.shared.clone();
+        let alarm = self.jobs.engine().after(time).run(move |_| {
+            is_over.store(true, Ordering::Release);
+            shared.bell.ring();
+        });
+        alarm.ok()
     }
 
     /// Whether the store has something to answer.
@@ -556,20 +588,16 @@ impl Worker {
     }
 
     fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
-        let is_over = Arc::new(std::sync::atomic::AtomicBool::new(stop.grace.is_zero()));
-        let (flag, shared) = (is_over.clone(), self.shared.clone());
-        let alarm = self.jobs.engine().after(stop.grace).run(move |_| {
-            flag.store(true, std::sync::atomic::Ordering::Release);
-            shared.bell.ring();
-        });
-        self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: 0, _alarm: alarm.ok() });
+        let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));
+        let alarm = self.ring_after(stop.grace, is_over.clone());
+        self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: 0, _alarm: alarm });
     }
 
     /// Once the grace is over, whatever runs is told to stop.
     fn press_on_with_shutdown(&mut self) {
         let has_asked = self.has_asked();
         let Some(stopping) = &mut self.stopping else { return };
-        if stopping.is_over.load(std::sync::atomic::Ordering::Acquire) {
+        if stopping.is_over.load(Ordering::Acquire) {
             for run in self.running.values_mut().filter(|run| run.stop.is_none()) {
                 stopping.released += usize::from(!run.is_blocking);
                 run.stop(Stop::Shutdown);
