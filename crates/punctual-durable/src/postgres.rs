@@ -221,21 +221,22 @@ impl Shared {
     /// Something has changed, of which this process and others should know.
     fn tell_work(&self) {
         self.signals.work();
-        self.notifier.work(None);
+        self.notifier.work();
     }
 
-    /// There is something to do at an instant, which may have passed.
+    /// There is something to claim.
+    fn tell_ready(&self) {
+        self.signals.ready();
+        self.notifier.ready();
+    }
+
+    /// There is something to do at an instant that is to come.
     fn tell_due(&self, due: Timestamp) {
-        let now = self.clock.now();
-        self.hear_due(due, now);
+        self.signals.due(due);
         // Others look before it comes if that is later.
-        if due <= now.after(SOON) {
-            self.notifier.work(Some(due));
+        if due <= self.clock.now().after(SOON) {
+            self.notifier.due(due);
         }
-    }
-
-    fn hear_due(&self, due: Timestamp, now: Timestamp) {
-        if due <= now { self.signals.ready() } else { self.signals.due(due) }
     }
 
     /// What another process says.
@@ -243,7 +244,8 @@ impl Shared {
         self.notifier.has_company(true);
         match told {
             Told::Work(None) => self.signals.work(),
-            Told::Work(Some(due)) => self.hear_due(due, self.clock.now()),
+            Told::Work(Some(due)) if due <= self.clock.now() => self.signals.ready(),
+            Told::Work(Some(due)) => self.signals.due(due),
             Told::Ended(jobs) => self.signals.ended(jobs),
             Told::Look => self.signals.look(),
             Told::Stop(node, job, fence) => self.signals.stop(node, job, fence),

@@ -90,7 +90,7 @@ impl Shared {
             next = ahead.fold(next, Timestamp::min);
         }
         if is_ready {
-            self.tell_due(now);
+            self.tell_ready();
         }
         if next != Timestamp::NEVER {
             self.tell_due(next);
@@ -168,7 +168,7 @@ impl Shared {
         self.signals.ended(ended);
         match has_room {
             _ if is_waiting => self.tell_work(),
-            Some(true) => self.tell_due(self.clock.now()),
+            Some(true) => self.tell_ready(),
             // A claim of this process, at the same moment, may have seen the limit and not this end.
             Some(false) => self.signals.ready(),
             None => {}

@@ -16,16 +16,24 @@ use crate::time::Timestamp;
 /// At most one notification in this time.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Earlier than every instant.
-const AT_ONCE: Timestamp = Timestamp::from_micros(i64::MIN);
+/// An instant that has passed on every clock: there is something to claim, and that is all.
+const READY: Timestamp = Timestamp::from_micros(0);
 
-/// There may be work: at an instant, or at once.
+/// There may be work at an instant; whatever it is, if that is none.
 #[derive(Debug, PartialEq, Eq)]
 struct Work(Option<Timestamp>);
 
+/// What is to be told with the next notification.
+#[derive(Debug, Default)]
+struct News {
+    has_changed: bool,
+    is_ready: bool,
+    due: Option<Timestamp>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Notifier {
-    due: Mutex<Option<Timestamp>>,
+    news: Mutex<News>,
     bell: Notify,
     /// There is nobody to tell.
     is_alone: AtomicBool,
@@ -41,25 +49,41 @@ impl Notifier {
     /// A node has come: others tell it of work from now on.
     pub(super) fn greet(&self) {
         self.has_company(true);
-        self.work(None);
+        self.work();
     }
 
-    /// There may be work at an instant; at once, if it is none.
-    pub(super) fn work(&self, due: Option<Timestamp>) {
+    /// Anything may have changed.
+    pub(super) fn work(&self) {
+        self.add(|news| news.has_changed = true);
+    }
+
+    /// There is something to claim.
+    pub(super) fn ready(&self) {
+        self.add(|news| news.is_ready = true);
+    }
+
+    /// There is something to do at an instant.
+    pub(super) fn due(&self, at: Timestamp) {
+        self.add(|news| news.due = Some(news.due.map_or(at, |due| due.min(at))));
+    }
+
+    fn add(&self, what: impl FnOnce(&mut News)) {
         if self.is_alone.load(Ordering::Relaxed) {
             return;
         }
-        let due = due.unwrap_or(AT_ONCE);
-        let mut earliest = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        *earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
-        drop(earliest);
+        what(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
         self.bell.notify_one();
     }
 
-    /// What there is to tell.
+    /// What there is to tell, in one word: who should claim now and come back later too must look for both.
     fn take(&self) -> Option<Work> {
-        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Work(Some(due).filter(|&due| due != AT_ONCE)))
+        let news = std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
+        match news {
+            News { has_changed: false, is_ready: false, due: None } => None,
+            News { has_changed: false, is_ready: true, due: None } => Some(Work(Some(READY))),
+            News { has_changed: false, is_ready: false, due } => Some(Work(due)),
+            News { .. } => Some(Work(None)),
+        }
     }
 }
 
@@ -85,10 +109,10 @@ mod tests {
     fn who_is_alone_tells_nobody_until_somebody_comes() {
         let notifier = Notifier::default();
         notifier.has_company(false);
-        notifier.work(None);
+        notifier.work();
         assert_eq!(notifier.take(), None);
         notifier.has_company(true);
-        notifier.work(None);
+        notifier.work();
         assert_eq!(notifier.take(), Some(Work(None)));
         notifier.has_company(false);
         notifier.greet();
@@ -100,12 +124,22 @@ mod tests {
         let notifier = Notifier::default();
         assert_eq!(notifier.take(), None);
         for due in [7, 5, 9] {
-            notifier.work(Some(Timestamp::from_micros(due)));
+            notifier.due(Timestamp::from_micros(due));
         }
         assert_eq!(notifier.take(), Some(Work(Some(Timestamp::from_micros(5)))));
         assert_eq!(notifier.take(), None);
-        notifier.work(Some(Timestamp::from_micros(5)));
-        notifier.work(None);
-        assert_eq!(notifier.take(), Some(Work(None)), "at once is earlier than every instant");
+    }
+
+    #[test]
+    fn who_should_claim_now_hears_of_a_later_instant_too() {
+        let notifier = Notifier::default();
+        notifier.ready();
+        assert_eq!(notifier.take(), Some(Work(Some(READY))));
+        notifier.ready();
+        notifier.due(Timestamp::from_micros(5));
+        assert_eq!(notifier.take(), Some(Work(None)));
+        notifier.due(Timestamp::from_micros(5));
+        notifier.work();
+        assert_eq!(notifier.take(), Some(Work(None)));
     }
 }

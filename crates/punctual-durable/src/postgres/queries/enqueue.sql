@@ -97,6 +97,7 @@ BEGIN
         WHEN 'scheduled_full' THEN format('tenant %L has %s of %s jobs scheduled', tenant, told.count, told.max)
     END;
     IF notify AND status IN ('new', 'replaced') THEN
-        PERFORM pg_notify(current_schema(), 'w' || due_at);
+        -- Who hears of an instant that has passed claims and looks no further; so one that may expire is told without.
+        PERFORM pg_notify(current_schema(), 'w' || CASE WHEN new.expires_at IS NULL THEN due_at::text ELSE '' END);
     END IF;
 END $$ SET search_path FROM CURRENT SET lock_timeout = '1s' SET jit = off;
