@@ -1,0 +1,81 @@
+//! Series of jobs that a store keeps.
+
+use std::time::Duration;
+
+use punctual::Missed;
+
+use super::{NewJob, Refused};
+use crate::id::JobId;
+use crate::time::Timestamp;
+
+/// A stored series of jobs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// What it is known by, at every restart and on every node.
+    pub name: String,
+    /// When its ticks are.
+    pub rule: Rule,
+    /// What becomes of ticks that nobody was there for.
+    pub missed: Missed,
+    /// The job of a tick; its id and due instant are made for each.
+    pub template: NewJob,
+    /// The next tick; none if there is none left.
+    pub next: Option<Timestamp>,
+    /// No tick fires while it is set; they count as missed.
+    pub paused: bool,
+    /// The job of the last tick that fired.
+    pub last: Option<JobId>,
+    /// How many ticks have fired.
+    pub fired: u64,
+    /// How many were missed.
+    pub missed_count: u64,
+}
+
+/// When the ticks of a schedule are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// By a cron expression, in a time zone.
+    Cron {
+        /// The expression.
+        expression: String,
+        /// The zone's name.
+        zone: String,
+    },
+    /// Every so often, on the grid that begins at `anchor`.
+    Every {
+        /// The time between two ticks.
+        period: Duration,
+        /// A tick.
+        anchor: Timestamp,
+    },
+}
+
+/// One tick to fire.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fire {
+    /// Whose.
+    pub schedule: String,
+    /// The tick that the schedule must still be at.
+    pub tick: Timestamp,
+    /// Where it is afterwards.
+    pub next: Option<Timestamp>,
+    /// How many ticks were missed before, and are made up for by none.
+    pub missed: u64,
+    /// The job, unless this tick is to be missed.
+    pub job: Option<NewJob>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fired {
+    /// Its job is in the store.
+    Enqueued(JobId),
+    /// The job of the tick before is still live, so the schedule rests; nothing was changed.
+    Overlapped(JobId),
+    /// The tenant does not take it: missed.
+    Refused(Refused),
+    /// It was to be missed.
+    Missed,
+    /// Somebody else fired it, or the schedule is gone, changed or paused.
+    Lost,
+}
