@@ -10,6 +10,7 @@ mod clock;
 mod coalesce;
 mod columns;
 mod connect;
+mod direct;
 mod error;
 mod jobs;
 mod listen;
@@ -188,8 +189,11 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let schema = self.0.shared.database.schema().plain();
-        f.debug_struct("PostgresStore").field("schema", &schema).finish_non_exhaustive()
+        let database = &self.0.shared.database;
+        f.debug_struct("PostgresStore")
+            .field("schema", &database.schema().plain())
+            .field("prepares", &database.can_prepare())
+            .finish_non_exhaustive()
     }
 }
 

@@ -198,7 +198,7 @@ impl Proxy {
     /// transaction is open), and then the connection is cut instead of the reply passed on. A request inside a transaction is answered,
     /// and the reply to its commit lost. Once.
     ///
-    /// The words must stand in the message itself (a query, or a statement that is parsed), on a connection without encryption.
+    /// The words must stand in the query itself, or in the statement that is bound, on a connection without encryption.
     pub fn lose_reply_to(&self, words: &str) {
         self.shared.lock().lose_reply_to = Some(words.to_owned());
     }

@@ -242,6 +242,7 @@ impl Cluster {
 fn open_at_a_time(options: &PostgresOptions, url: &str) -> Vec<Jobs> {
     let open = || {
         let store = block_on(options.clone().open(url)).unwrap();
+        assert!(format!("{store:?}").contains("prepares: false"), "{store:?}");
         block_on(Jobs::builder().over(Arc::new(store))).unwrap()
     };
     thread::scope(|scope| {

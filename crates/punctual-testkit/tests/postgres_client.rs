@@ -59,6 +59,21 @@ fn the_functions_of_a_newer_version_are_left_alone() {
 }
 
 /// After a fail-over the connections that are left lead to a standby.
+/// What was prepared no longer fits after that, and the server says so.
+#[test]
+fn a_function_whose_answer_changes_under_a_running_process_is_asked_again() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    assert_eq!(block_on(store.purge(vec![JobId::from_u128(1)])), Ok(0));
+    assert!(format!("{store:?}").contains("prepares: true"), "{store:?}");
+    let other = "DROP FUNCTION purge;
+        CREATE FUNCTION purge(ids uuid[], at bigint DEFAULT NULL, OUT purged bigint, OUT more text) AS 'SELECT 7, NULL' LANGUAGE sql";
+    schema.connect().batch_execute(other).unwrap();
+    assert_eq!(block_on(store.purge(vec![JobId::from_u128(1)])), Ok(7));
+    assert!(format!("{store:?}").contains("prepares: false"), "{store:?}");
+    enqueue(&store, job(1)).unwrap().unwrap();
+}
+
 #[test]
 fn a_server_that_takes_no_writes_any_more_is_left() {
     let server = Server::start_fast();

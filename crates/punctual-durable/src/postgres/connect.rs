@@ -1,13 +1,20 @@
 //! Connections: those that operations share, and how one is made.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime,
+};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::error::Elapsed;
-use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::direct::is_direct;
 use super::error::{Fault, Kind};
 use super::options::Address;
 use super::rows::Parameter;
@@ -57,6 +64,8 @@ pub(super) struct Database {
     tls: MakeRustlsConnect,
     schema: SchemaName,
     timeout: Duration,
+    /// Every connection so far goes to the server itself, so statements can be prepared.
+    can_prepare: Arc<AtomicBool>,
 }
 
 impl Database {
@@ -69,25 +78,37 @@ impl Database {
         let tls = address.trust.connector()?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(address.config, tls.clone(), config);
+        let can_prepare = Arc::new(AtomicBool::new(true));
         let pool = Pool::builder(manager)
             .max_size(pool_size)
+            .post_create(look_where_it_goes(can_prepare.clone(), timeout))
+            // The one that was used last: its process is at hand, and it knows the functions already.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(timeout))
             .create_timeout(Some(timeout))
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreError::permanent(format!("cannot make connections: {error}")))?;
         let callers = Semaphore::new(pool_size.saturating_sub(RESERVED).max(1));
-        Ok(Self { pool, callers, tls, schema, timeout })
+        Ok(Self { pool, callers, tls, schema, timeout, can_prepare })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
         &self.schema
     }
 
+    /// Whether statements are prepared.
+    pub(super) fn can_prepare(&self) -> bool {
+        // Relaxed: nothing else depends on it. A connection that changed it did so before anybody had it.
+        self.can_prepare.load(Ordering::Relaxed)
+    }
+
     /// A connection, for somebody who says what it is for.
     pub(super) async fn client(&self, what: &str) -> Result<Object, Fault> {
         self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => Fault::new(what, &error),
+            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+                Fault::new(what, &error)
+            }
             PoolError::Timeout(_) => Fault::timed_out(what, "no connection was to be had in time"),
             other => Fault::timed_out(what, other),
         })
@@ -106,12 +127,22 @@ impl Database {
         let mut tries = Tries::new(self, function);
         loop {
             let client = self.client(what).await?;
-            let answer = async { client.query_typed(&sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
+            let answer = async { self.ask(&client, &sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
             let answer = tokio::time::timeout(self.timeout, answer).await;
             if let Some(done) = tries.judge(client, answer) {
                 return done;
             }
         }
+    }
+
+    /// Asks by a statement that the connection has prepared, if it can: the server need not read and plan it each time.
+    async fn ask(&self, client: &ClientWrapper, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Error> {
+        if !self.can_prepare() {
+            return client.query_typed(sql, parameters).await;
+        }
+        let (values, types): (Vec<&(dyn ToSql + Sync)>, Vec<Type>) = parameters.iter().cloned().unzip();
+        let statement = client.prepare_typed_cached(sql, &types).await?;
+        client.query(&statement, &values).await
     }
 
     /// The text of a question to a function.
@@ -134,6 +165,21 @@ impl Database {
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
+}
+
+/// Looks at each new connection before it is used.
+fn look_where_it_goes(can_prepare: Arc<AtomicBool>, timeout: Duration) -> Hook {
+    Hook::async_fn(move |client, _| {
+        let can_prepare = can_prepare.clone();
+        Box::pin(async move {
+            let looked = tokio::time::timeout(timeout, is_direct(client)).await;
+            let is_direct = looked.map_err(|_| HookError::message("a new connection did not answer in time"))?;
+            if !is_direct.map_err(HookError::Backend)? {
+                can_prepare.store(false, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    })
 }
 
 /// Something that is one transaction: done again if it was rolled back for the sake of somebody else, or if the connection was lost and
@@ -167,7 +213,11 @@ impl<'a> Tries<'a> {
                 self.again -= 1;
                 return None;
             }
-            Kind::Again | Kind::Data | Kind::Other => {}
+            Kind::Unprepared if self.database.can_prepare.swap(false, Ordering::Relaxed) => {
+                tracing::debug!(target: "punctual", error = %fault.told, "statements are no longer prepared");
+                return None;
+            }
+            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Other => {}
             Kind::Lost => {
                 drop(Object::take(client));
                 if self.elsewhere > 0 && fault.told.is_transient() {

@@ -21,6 +21,8 @@ pub(super) enum Kind {
     Again,
     /// What was to be written does not fit: whose it is may be found out by trying each for itself.
     Data,
+    /// What was prepared is not there, or no longer fits: again without.
+    Unprepared,
     /// The server takes no writes any more: another one does.
     ReadOnly,
     /// The connection is not to be used again.
@@ -83,6 +85,7 @@ fn kind(state: &str) -> Kind {
     match state {
         "40001" | "40P01" => Kind::Again,
         "25006" => Kind::ReadOnly,
+        "0A000" | "26000" | "42P05" => Kind::Unprepared,
         _ => match state.get(..2) {
             Some("22" | "54") => Kind::Data,
             Some("08" | "57") => Kind::Lost,

@@ -5,6 +5,8 @@
 //! is answered by messages that end in one `ReadyForQuery`, which says whether a transaction is open; so is the first message. So
 //! the n-th `ReadyForQuery` ends the reply to the n-th such request.
 
+use std::collections::HashMap;
+
 /// Messages cut out of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
@@ -27,6 +29,8 @@ pub(super) struct Message {
 pub(super) struct Talk {
     requests: Messages,
     replies: Messages,
+    /// What was parsed, by the name it was given.
+    statements: HashMap<Vec<u8>, Vec<u8>>,
     asked: u64,
     answered: u64,
     /// The reply with this number is to be lost, if it ends outside a transaction.
@@ -48,6 +52,7 @@ impl Default for Talk {
         Self {
             requests: Messages::of_client(),
             replies: Messages::default(),
+            statements: HashMap::new(),
             asked: 0,
             answered: 0,
             lose: None,
@@ -62,18 +67,29 @@ impl Talk {
         self.asked
     }
 
-    /// The client says something. True if it has these words.
+    /// The client says something. True if it asks for SQL that has these words.
     pub(super) fn asks(&mut self, piece: &[u8], words: Option<&str>) -> bool {
         let mut found = false;
         for Message { tag, body, .. } in self.requests.take(piece) {
             if tag == ENCRYPT {
                 self.replies.bare += 1;
             }
-            let words = words.filter(|_| !found && matches!(tag, b'P' | b'Q')).map(str::as_bytes);
-            if words.is_some_and(|words| body.windows(words.len()).any(|part| part == words)) {
+            let mut fields = body.split(|&byte| byte == 0);
+            let sql = match tag {
+                b'Q' => Some(&body),
+                // A portal, and the statement it is for.
+                b'B' => fields.nth(1).and_then(|name| self.statements.get(name)),
+                _ => None,
+            };
+            let words = words.filter(|_| !found).map(str::as_bytes);
+            if words.zip(sql).is_some_and(|(words, sql)| sql.windows(words.len()).any(|part| part == words)) {
                 found = true;
                 debug_assert!(self.lose.is_none(), "one reply is lost at a time");
                 self.lose = Some(self.asked + 1);
+            }
+            if tag == b'P' {
+                let name = fields.next().unwrap_or_default().to_vec();
+                self.statements.insert(name, body);
             }
             self.asked += u64::from(matches!(tag, FIRST | b'Q' | b'S'));
         }

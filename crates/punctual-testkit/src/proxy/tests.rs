@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -227,9 +228,19 @@ fn query(text: &str) -> Vec<u8> {
     message(b'Q', text.as_bytes())
 }
 
+/// A statement that is parsed.
+fn parse(name: &str, text: &str) -> Vec<u8> {
+    message(b'P', format!("{name}\0{text}\0").as_bytes())
+}
+
+/// A statement that was parsed is executed.
+fn execute(name: &str) -> Vec<u8> {
+    [message(b'B', format!("\0{name}\0").as_bytes()), message(b'E', b""), message(b'S', b"")].concat()
+}
+
 /// A statement that is parsed and executed.
 fn statement(text: &str) -> Vec<u8> {
-    [message(b'P', text.as_bytes()), message(b'E', b""), message(b'S', b"")].concat()
+    [parse("", text), execute("")].concat()
 }
 
 fn reply(ready: &[u8]) -> Vec<u8> {
@@ -241,17 +252,23 @@ fn little_postgres() -> (SocketAddr, Receiver<String>) {
     let (tell, told) = channel();
     let addr = serve(move |mut stream| {
         let mut requests = talk::Messages::of_client();
-        let (mut buffer, mut open, mut parsed) = ([0; 1024], false, String::new());
+        let (mut buffer, mut open, mut bound) = ([0; 1024], false, String::new());
+        let mut parsed = HashMap::new();
         while let Ok(length @ 1..) = stream.read(&mut buffer) {
             for talk::Message { tag, body, .. } in requests.take(&buffer[..length]) {
                 let body = String::from_utf8_lossy(&body).into_owned();
                 let text = match tag {
                     b'Q' => body,
                     b'P' => {
-                        parsed = body;
+                        let (name, text) = body.trim_end_matches('\0').split_once('\0').unwrap();
+                        parsed.insert(name.to_owned(), text.to_owned());
                         continue;
                     }
-                    b'S' => std::mem::take(&mut parsed),
+                    b'B' => {
+                        bound.clone_from(&parsed[body.trim_matches('\0')]);
+                        continue;
+                    }
+                    b'S' => std::mem::take(&mut bound),
                     0 => "hello".to_owned(),
                     1 => {
                         stream.write_all(b"N").unwrap();
@@ -302,6 +319,23 @@ fn the_reply_to_some_words_is_lost_when_they_are_done() {
         hear(&other, &reply(b"I"));
         assert_eq!(told.try_iter().count(), 1);
     }
+}
+
+#[test]
+fn what_was_prepared_long_before_is_known_by_its_name() {
+    let (server, told) = little_postgres();
+    let proxy = Proxy::start(server);
+    let stream = session(&proxy);
+    proxy.lose_reply_to("finish(");
+    for (name, text) in [("s1", "SELECT finish(1)"), ("s2", "SELECT claim(1)")] {
+        say(&stream, &[parse(name, text), message(b'S', b"")].concat());
+        hear(&stream, &reply(b"I"));
+    }
+    say(&stream, &execute("s2"));
+    hear(&stream, &reply(b"I"));
+    say(&stream, &execute("s1"));
+    assert_eq!((rest(&stream), proxy.counts().replies_lost), (Vec::new(), 1));
+    assert_eq!(told.try_iter().last().as_deref(), Some("SELECT finish(1)"));
 }
 
 #[test]
