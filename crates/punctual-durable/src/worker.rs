@@ -4,8 +4,8 @@
 //! 1. A run's end is told to the store until the store has heard it; the fence makes saying it twice harmless.
 //! 2. The loop sleeps exactly until the next instant at which the store has something to do, or a tenant's rate allows a start, and is
 //!    woken by signals and by runs that end. It never polls, unless the store asks for it.
-//! 3. What there is to tell and what there is to claim is asked for at the same moment, so that a store can write it in one commit, and not
-//!    again before both are answered: meanwhile more comes together. The loop goes on hearing what is to be stopped.
+//! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile more comes together. A
+//!    store in one file gets both at the same moment, so that it can write them in one commit. The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
 
 use std::collections::{BTreeMap, HashMap};
@@ -59,6 +59,7 @@ pub(crate) struct Worker {
     finishing: Option<(Vec<Finish>, Reply<Vec<Finished>>)>,
     claiming: Option<(Claim, Reply<Claimed>)>,
     tending: Option<((), Reply<Tended>)>,
+    pruning: Option<((), Reply<usize>)>,
     answers: Answers,
     ticks: Ticks,
     /// The store may have something to give.
@@ -78,6 +79,8 @@ pub(crate) struct Worker {
     /// When there is something to tend: as of the last look, and as was heard since it began.
     tend_at: Option<Timestamp>,
     due_at: Option<Timestamp>,
+    /// It is tended then whatever claims say: they do not see all that there is to do.
+    tend_by: Timestamp,
     claim_at: Option<Timestamp>,
     /// When to forget ended jobs at the latest, and from when on if the loop is awake anyway.
     prune_at: Timestamp,
@@ -95,7 +98,9 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tend {
     Not,
-    /// When the next claim is back, or none is to be made.
+    /// Unless the claim that is under way says that there is no need to.
+    WithClaim,
+    /// The same of the next claim; now if none is to be made.
     AfterClaim,
     Now,
 }
@@ -106,6 +111,13 @@ struct Answers {
     finished: Option<Answer<Vec<Finish>, Vec<Finished>>>,
     claimed: Option<Answer<Claim, Claimed>>,
     tended: Option<Answer<(), Tended>>,
+    pruned: Option<Answer<(), usize>>,
+}
+
+impl Answers {
+    const fn has_any(&self) -> bool {
+        self.finished.is_some() || self.claimed.is_some() || self.tended.is_some() || self.pruned.is_some()
+    }
 }
 
 type Answer<Q, T> = (Q, Result<T, StoreError>);
@@ -142,6 +154,7 @@ impl Worker {
             finishing: None,
             claiming: None,
             tending: None,
+            pruning: None,
             answers: Answers::default(),
             ticks: Ticks::default(),
             is_hungry: true,
@@ -153,6 +166,7 @@ impl Worker {
             has_news: false,
             tend_at: None,
             due_at: None,
+            tend_by: Timestamp::from_micros(0),
             claim_at: None,
             linger: None,
             rest: None,
@@ -215,13 +229,9 @@ impl Worker {
         }
         if rang {
             self.alarm = None;
-            // What they stood for is asked for now, however long the answer takes.
-            let now = self.jobs.store().now();
-            for at in [&mut self.tend_at, &mut self.due_at, &mut self.claim_at] {
-                *at = at.filter(|&at| at > now);
-            }
+            self.heed_alarm();
         }
-        if is_asked || rang {
+        if is_asked {
             self.is_hungry = true;
             self.want_tend();
         }
@@ -229,6 +239,18 @@ impl Worker {
             self.begin_shutdown(stop);
         }
         self.press_on_with_shutdown();
+    }
+
+    /// What the instants that have come stood for is asked for now, however long the answer takes. If none has, it is time to look at everything.
+    fn heed_alarm(&mut self) {
+        let now = self.jobs.store().now();
+        let has_come = |at: &mut Option<Timestamp>| at.take_if(|at| *at <= now).is_some();
+        let claims = has_come(&mut self.claim_at);
+        let tends = has_come(&mut self.tend_at) | has_come(&mut self.due_at);
+        self.is_hungry = true;
+        if tends || !claims {
+            self.want_tend();
+        }
     }
 
     fn lost_lease(&mut self) {
@@ -257,24 +279,30 @@ impl Worker {
         self.heed_answers().await?;
         self.introduce().await?;
         self.reconcile().await?;
-        let is_free = self.is_free();
-        if is_free && !self.finishes.is_empty() {
+        let (may_finish, may_claim) = (self.may_finish(), self.may_claim());
+        if may_finish && !self.finishes.is_empty() {
             let finishes = std::mem::take(&mut self.finishes);
             self.finishing = Some((finishes.clone(), self.jobs.store().finish(self.node, finishes)));
         }
         if self.tend == Tend::Now {
             self.begin_tending();
         }
-        if is_free && let Some(claim) = self.ask() {
+        if may_claim && let Some(claim) = self.ask() {
+            // Not while another answer is to come, which would be the older one.
+            if self.tend == Tend::AfterClaim && self.tending.is_none() {
+                self.tend = Tend::WithClaim;
+                self.due_at = None;
+            }
             self.claiming = Some((claim.clone(), self.jobs.store().claim(claim)));
         }
         self.begin_tending();
-        self.prune().await
+        self.begin_pruning();
+        Ok(())
     }
 
     /// Does what the answers that are there call for.
     async fn heed_answers(&mut self) -> Result<(), StoreError> {
-        let Answers { finished, claimed, tended } = std::mem::take(&mut self.answers);
+        let Answers { finished, claimed, tended, pruned } = std::mem::take(&mut self.answers);
         // All are heeded before any error counts: what was claimed must run, whatever became of the rest.
         let mut is_well = Ok(());
         let said = [
@@ -288,6 +316,7 @@ impl Worker {
         match claimed {
             Some((claim, Ok(claimed))) => self.run(&claim, claimed),
             Some((_, Err(error))) => {
+                self.heed_tend_at(None);
                 self.is_unsure = true;
                 is_well = Err(error);
             }
@@ -301,6 +330,11 @@ impl Worker {
             }
             None => {}
         }
+        match pruned {
+            Some(((), Ok(pruned))) => self.pruned(pruned),
+            Some(((), Err(error))) => is_well = Err(error),
+            None => {}
+        }
         match tended {
             Some(((), Ok(tended))) => is_well.and(self.tended(tended).await),
             Some(((), Err(error))) => Err(error),
@@ -310,17 +344,29 @@ impl Worker {
 
     /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its way with one answer.
     fn want_tend(&mut self) {
-        if self.tend == Tend::Not {
-            let is_far = self.jobs.store().poll().is_some();
-            self.tend = if is_far { Tend::AfterClaim } else { Tend::Now };
+        if self.tend != Tend::Now {
+            self.tend = if self.is_far() { Tend::AfterClaim } else { Tend::Now };
         }
+    }
+
+    /// A claim is back. What was wanted before it began, it may have answered.
+    fn heed_tend_at(&mut self, tend_at: Option<Timestamp>) {
+        if self.tend != Tend::WithClaim {
+            return;
+        }
+        let now = self.jobs.store().now();
+        let is_enough = tend_at.is_some_and(|at| at > now) && now < self.tend_by;
+        self.tend = if is_enough { Tend::Not } else { Tend::Now };
+        self.tend_at = tend_at;
     }
 
     /// Looks after time, if this is the moment: a claim that is under way may be waited for.
     fn begin_tending(&mut self) {
         if self.should_tend() {
+            let store = self.jobs.store();
             self.tend = Tend::Not;
             self.due_at = None;
+            self.tend_by = store.now().after(store.poll().unwrap_or_default());
             self.tending = Some(((), self.jobs.store().tend()));
         }
     }
@@ -328,7 +374,7 @@ impl Worker {
     fn should_tend(&self) -> bool {
         self.tending.is_none()
             && match self.tend {
-                Tend::Not => false,
+                Tend::Not | Tend::WithClaim => false,
                 Tend::AfterClaim => self.claiming.is_none(),
                 Tend::Now => true,
             }
@@ -378,9 +424,7 @@ impl Worker {
     }
 
     fn run(&mut self, claim: &Claim, claimed: Claimed) {
-        if self.tend == Tend::AfterClaim {
-            self.tend = Tend::Now;
-        }
+        self.heed_tend_at(claimed.tend_at);
         // Its lease was lost meanwhile: others have, or will have, what it was given.
         if claim.node != self.node {
             return;
@@ -388,8 +432,8 @@ impl Worker {
         // Others were in the way of everything: they will be done in a moment.
         self.is_contended = claimed.more && claimed.jobs.is_empty();
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
-        self.claim_at = [claimed.again_at, again].into_iter().flatten().min();
-        if claimed.jobs.len() >= LINGER.0 && self.jobs.store().poll().is_some() {
+        self.claim_at = [claimed.again_at, claimed.due_at, again].into_iter().flatten().min();
+        if claimed.jobs.len() >= LINGER.0 && self.is_far() {
             self.linger();
         }
         self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == claim.max);
@@ -449,12 +493,16 @@ impl Worker {
         }
     }
 
-    async fn prune(&mut self) -> Result<(), StoreError> {
-        let now = self.jobs.store().now();
-        if now < self.prune_from {
-            return Ok(());
+    /// Has ended jobs forgotten, if it is time to.
+    fn begin_pruning(&mut self) {
+        if self.pruning.is_none() && self.stopping.is_none() && self.prune_from <= self.jobs.store().now() {
+            self.prune_at = Timestamp::NEVER;
+            self.pruning = Some(((), self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX)));
         }
-        let pruned = self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX).await?;
+    }
+
+    fn pruned(&mut self, pruned: usize) {
+        let now = self.jobs.store().now();
         let shortest = crate::state::Outcome::ALL.map(|outcome| self.jobs.retention().of(outcome)).into_iter().min();
         let pause = shortest.unwrap_or(PRUNE_EVERY).clamp(Duration::from_secs(1), PRUNE_EVERY);
         let is_all = pruned < PRUNE_MAX;
@@ -462,7 +510,6 @@ impl Worker {
         if !is_all {
             self.want_tend();
         }
-        Ok(())
     }
 
     /// The store says yes again.
@@ -525,7 +572,8 @@ impl Worker {
             answers.finished = answer(&mut self.finishing, cx);
             answers.claimed = answer(&mut self.claiming, cx);
             answers.tended = answer(&mut self.tending, cx);
-            if answers.finished.is_some() || answers.claimed.is_some() || answers.tended.is_some() {
+            answers.pruned = answer(&mut self.pruning, cx);
+            if answers.has_any() {
                 return Poll::Ready(Heard::default());
             }
             match self.listener.poll_heard(cx) {
@@ -553,12 +601,23 @@ impl Worker {
     /// Whether another turn would ask the store for something.
     fn has_more_to_do(&self) -> bool {
         self.should_tend()
-            || (self.is_free() && (!self.finishes.is_empty() || (self.is_hungry && !self.open_kinds().is_empty())))
+            || (self.may_finish() && !self.finishes.is_empty())
+            || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty())
     }
 
-    /// Whether the next finishes and the next claim may go.
-    fn is_free(&self) -> bool {
-        self.finishing.is_none() && self.claiming.is_none() && !self.lingers()
+    /// Whether the next finishes may go. In one file they go with a claim, into one commit; over a network nothing waits for the other.
+    fn may_finish(&self) -> bool {
+        self.finishing.is_none() && (self.claiming.is_none() || self.is_far()) && !self.lingers()
+    }
+
+    /// Whether the next claim may go.
+    fn may_claim(&self) -> bool {
+        self.claiming.is_none() && (self.finishing.is_none() || self.is_far()) && !self.lingers()
+    }
+
+    /// Whether the store is asked over a network.
+    fn is_far(&self) -> bool {
+        self.jobs.store().poll().is_some()
     }
 
     fn lingers(&self) -> bool {
@@ -582,9 +641,10 @@ impl Worker {
         alarm.ok()
     }
 
-    /// Whether the store has something to answer.
+    /// Whether the store has something to answer, or has answered what is yet to be heeded.
     fn has_asked(&self) -> bool {
-        self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some()
+        let asks = self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some();
+        asks || self.pruning.is_some() || self.answers.has_any()
     }
 
     fn begin_shutdown(&mut self, stop: crate::node::Stopping) {

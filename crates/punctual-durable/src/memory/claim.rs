@@ -31,7 +31,7 @@ impl World {
             jobs.push(record);
         }
         let more = !self.who_can_run(&room, now).is_empty();
-        Claimed { jobs, more, again_at: self.next_by_rate(&room, now) }
+        Claimed { jobs, more, again_at: self.next_by_rate(&room, now), due_at: None, tend_at: None }
     }
 
     /// Start-time fair queueing among the tenants that can run: whoever has had least for its weight.

@@ -105,7 +105,7 @@ impl Shared {
         let (node, max, at) = (node_sql(claim.node), count(claim.max), self.clock.given());
         let kinds: Vec<&str> = claim.kinds.iter().map(|(kind, _)| kind.as_str()).collect();
         let rooms: Vec<i64> = claim.kinds.iter().map(|&(_, room)| count(room)).collect();
-        let select = format!("{}, r.more, r.again_at, {PRESENT}", job_columns("r"));
+        let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {PRESENT}", job_columns("r"));
         let parameters: [Parameter<'_>; 5] = [
             (&node, Type::INT8),
             (&max, Type::INT8),
@@ -123,6 +123,8 @@ impl Shared {
                 None => {
                     claimed.more = read.next::<Option<bool>>()?.unwrap_or_default();
                     claimed.again_at = read.maybe_instant()?;
+                    claimed.due_at = read.maybe_instant()?;
+                    claimed.tend_at = Some(read.maybe_instant()?.unwrap_or(Timestamp::NEVER));
                     self.clock.overheard(sent, read.next()?);
                 }
             }

@@ -100,21 +100,24 @@ impl Shared {
     pub(super) async fn tend(&self) -> Result<Tended, Fault> {
         let at = self.clock.given();
         let parameters: [Parameter<'_>; 1] = [(&at, Type::INT8)];
-        let select = format!("r.promoted, r.expired, r.lost, r.next, {PRESENT}");
+        let select = format!("r.promoted, r.expired, r.lost, r.next, r.has_ticks, {PRESENT}");
         let sent = self.clock.local().now();
         let rows = self.database.call(TEND, &select, &parameters).await?;
-        let mut tended = Tended::default();
+        let (mut tended, mut has_ticks) = (Tended::default(), false);
         if let Some(row) = rows.first() {
             let mut read = Reader::new(TEND.what, row);
             tended.promoted = read.number()?;
             tended.expired = read.number()?;
             tended.lost = read.number()?;
             tended.next = next_instant(read.next()?);
+            has_ticks = read.next()?;
             self.clock.overheard(sent, read.next()?);
         }
-        let rows = self.database.call(DUE_SCHEDULES, SCHEDULE, &parameters).await?;
-        tended.schedules =
-            rows.iter().map(|row| schedule(&mut Reader::new(DUE_SCHEDULES.what, row))).collect::<Result<_, _>>()?;
+        if has_ticks {
+            let rows = self.database.call(DUE_SCHEDULES, SCHEDULE, &parameters).await?;
+            tended.schedules =
+                rows.iter().map(|row| schedule(&mut Reader::new(DUE_SCHEDULES.what, row))).collect::<Result<_, _>>()?;
+        }
         if tended.promoted + tended.expired + tended.lost > 0 {
             self.signals.ready();
         }

@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 68] = [
+const FUNCTIONS: [&str; 69] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/account.sql"),
     include_str!("queries/admit.sql"),
@@ -61,6 +61,7 @@ const FUNCTIONS: [&str; 68] = [
     include_str!("queries/move.sql"),
     include_str!("queries/nanos.sql"),
     include_str!("queries/new_id.sql"),
+    include_str!("queries/next_tend.sql"),
     include_str!("queries/nodes.sql"),
     include_str!("queries/numbers.sql"),
     include_str!("queries/pause_schedule.sql"),

@@ -30,6 +30,10 @@ pub struct Claimed {
     pub more: bool,
     /// Some tenant's rate allows its next start then.
     pub again_at: Option<Timestamp>,
+    /// The next job falls due then, if the store looked for that as well.
+    pub due_at: Option<Timestamp>,
+    /// When there is something else to [tend](super::Store::tend), if the store looked for that as well.
+    pub tend_at: Option<Timestamp>,
 }
 
 /// The end of a run.

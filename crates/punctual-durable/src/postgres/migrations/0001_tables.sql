@@ -95,7 +95,7 @@ CREATE INDEX history_tags ON history USING gin (tags) WHERE tags IS NOT NULL;
 CREATE INDEX history_schedule ON history (schedule, id) WHERE schedule IS NOT NULL;
 
 -- What a claim answers: jobs, and at last what to do next. Never has rows; it is there for its row type.
-CREATE TABLE claimed (LIKE job, more boolean, again_at bigint);
+CREATE TABLE claimed (LIKE job, more boolean, again_at bigint, due_at bigint, tend_at bigint);
 
 -- Who is accounted: policy, turn, numbers. Written by claims, which lock it and never wait for it, and by whoever changes the
 -- policy. Enqueue, finish and cancel do not touch it: what they change is told by `ledger`, so a caller's long transaction

@@ -23,6 +23,10 @@ DECLARE
     may_alone boolean := false;
     is_contended boolean := false;
     is_tight boolean;
+    has_due boolean;
+    has_news boolean;
+    has_chance boolean;
+    promoted bigint := 0;
     rows tid[];
     ids uuid[];
     got uuid[] := '{}';
@@ -34,6 +38,8 @@ DECLARE
     finishes numeric[];
     more boolean;
     again_at bigint;
+    due_at bigint;
+    tend_at bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
@@ -41,22 +47,26 @@ BEGIN
     -- The lock keeps the reaper away. Only a node that has joined can hold a lease.
     PERFORM FROM node WHERE id = to_node FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT (NULL::job).*, false, NULL::bigint;
+        RETURN QUERY SELECT (NULL::job).*, false, NULL::bigint, NULL::bigint, NULL::bigint;
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM sched WHERE due <= t) THEN
-        PERFORM promote(t, 500);
-    END IF;
-    SELECT coalesce(array_agg(a.kind), '{}'), array_agg(a.room) INTO open_kinds, open_rooms
+    -- As much as can be in one statement: making one ready costs more than all that this one does.
+    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
+           greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)), coalesce(array_agg(a.kind), '{}'), array_agg(a.room)
+    INTO has_due, has_news, has_chance, v, open_kinds, open_rooms
     FROM (SELECT kind, least(sum(room), 1000000000)::bigint AS room FROM unnest(asked, rooms) AS a (kind, room) GROUP BY kind HAVING sum(room) > 0) a;
+    IF has_due THEN
+        promoted := promote(t, 500);
+        has_chance := EXISTS (SELECT FROM job WHERE alone AND stage = 'ready');
+    END IF;
 
     -- Only new work is looked for here. That runs have ended is taken in when it counts, below, or at leisure, by `tend`.
-    IF EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL) THEN
+    IF has_due OR has_news THEN
         is_contended := take_news(true);
     END IF;
 
     -- Jobs with a last chance run one at a time, over all nodes.
-    IF EXISTS (SELECT FROM job WHERE alone AND stage = 'ready') THEN
+    IF has_chance THEN
         IF pg_try_advisory_xact_lock(hashtextextended(current_schema() || '/alone', 0)) THEN
             may_alone := NOT EXISTS (SELECT FROM job WHERE alone AND stage = 'running');
         ELSE
@@ -64,12 +74,12 @@ BEGIN
         END IF;
     END IF;
 
-    SELECT greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)) INTO v;
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
         -- limit counts if the ledger knows of runs that have ended.
-        names := ARRAY(
-            SELECT p.name
+        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max) INTO names, full_names
+        FROM (
+            SELECT p.name, p.running, p.running_max
             FROM (SELECT o.name FROM tenant o
                   WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
                     AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
@@ -77,14 +87,13 @@ BEGIN
                     AND o.name <> ALL (tried)
                   ORDER BY greatest(o.finish, v), o.finish >= v AND o.finish > 0, o.number LIMIT 4 * (n + 1)) o
             CROSS JOIN LATERAL (
-                SELECT p.name FROM tenant p
+                SELECT p.name, p.running, p.running_max FROM tenant p
                 WHERE p.name = o.name AND p.has_work AND NOT p.paused
                   AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
                 FOR NO KEY UPDATE SKIP LOCKED) p
-            LIMIT n + 1);
-        EXIT WHEN cardinality(names) = 0;
-        full_names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (names) AND p.running >= p.running_max);
-        IF full_names <> '{}' THEN
+            LIMIT n + 1) p;
+        EXIT WHEN names = '{}';
+        IF full_names IS NOT NULL THEN
             PERFORM absorb(full_names);
         END IF;
         is_tight := may_alone OR n > ANY (open_rooms);
@@ -174,7 +183,7 @@ BEGIN
         UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
             since = greatest(t, j.since), expires_at = j.deadline
         FROM unnest(rows) AS c (row) WHERE j.ctid = c.row
-        RETURNING j.*, NULL::boolean, NULL::bigint;
+        RETURNING j.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint;
 
         -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
         -- claim.
@@ -211,23 +220,28 @@ BEGIN
         UPDATE node SET turn = v WHERE id = to_node AND turn < v;
     END IF;
 
-    more := cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
-        SELECT FROM tenant p
-        WHERE p.has_work AND NOT p.paused AND p.kinds && open_kinds
-          AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-          AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
-          AND p.name <> ALL (tried)));
-    -- Those whom only their rate holds back: when the first of them may start.
-    SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO again_at
-    FROM tenant p
-    WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
-      AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-      AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
-      AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
-                  WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                    AND (j.expires_at > t) IS NOT FALSE
-                    AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')));
-    RETURN QUERY SELECT (NULL::job).*, more, again_at;
+    -- Whether there is more; when the next job falls due (what is due and still not ready, somebody else has in hand, and may have for
+    -- long); of those whom only their rate holds back, when the first may start; and when there is something to tend.
+    SELECT cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
+               SELECT FROM tenant p
+               WHERE p.has_work AND NOT p.paused AND p.kinds && open_kinds
+                 AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
+                 AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+                 AND p.name <> ALL (tried))),
+           (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s ORDER BY s.due, s.seq LIMIT 1),
+           (SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000)
+            FROM tenant p
+            WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
+              AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
+              AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
+              AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
+                          WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                            AND (j.expires_at > t) IS NOT FALSE
+                            AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')))),
+           least(next_tend(t), CASE WHEN EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused AND NOT EXISTS (SELECT FROM job j WHERE j.id = c.last)
+                                                   AND NOT EXISTS (SELECT FROM sched s WHERE s.id = c.last)) THEN t END)
+    INTO more, due_at, again_at, tend_at;
+    RETURN QUERY SELECT (NULL::job).*, more, again_at, due_at, tend_at;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off
 SET jit = off SET plan_cache_mode = force_generic_plan;

@@ -12,17 +12,21 @@ DECLARE
     t bigint := present(at);
     given record;
     -- Of an id that is there twice the first counts.
-    is_doubled boolean := cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i);
+    is_doubled boolean := false;
     seqs bigint[];
     doubled uuid[];
     due bigint;
     one job;
 BEGIN
-    PERFORM catch_up(t);
+    IF cardinality(ids) > 1 THEN
+        is_doubled := cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i);
+    END IF;
     IF array_remove(unique_keys, NULL) <> '{}' OR array_remove(wanted_by, NULL) <> '{}' OR array_remove(start_withins, NULL) <> '{}'
        OR is_doubled
        OR array_remove(deadline_at, NULL) <> '{}' OR array_remove(deadline_in, NULL) <> '{}'
        OR EXISTS (SELECT FROM tenant p WHERE p.name = ANY (tenants) AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
+        -- Keys may have become free, and places.
+        PERFORM catch_up(t);
         -- By tenant, and by key where no bound makes the order count: two batches that want the same, in whatever order they name it, take
         -- turns and do not wait for each other. Arrival is the order of the batch all the same.
         FOR given IN

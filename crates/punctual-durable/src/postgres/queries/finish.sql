@@ -20,8 +20,9 @@ DECLARE
     after job[];
     places bigint[];
 BEGIN
-    IF EXISTS (SELECT FROM sched WHERE due <= t) OR EXISTS (SELECT FROM sched WHERE expires_at <= t) OR EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
-        PERFORM catch_up(t);
+    -- A run past its deadline has expired, whatever came of it. What fell due is no business of those that end.
+    IF EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
+        PERFORM expire(t, 200);
     END IF;
     WITH run AS MATERIALIZED (
         SELECT DISTINCT ON (f.id, f.fence) f.*
@@ -30,7 +31,7 @@ BEGIN
     ), gone AS (
         DELETE FROM job j USING run r
         WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict IN ('succeeded', 'failed', 'cancelled')
-        RETURNING j.*, coalesce(j.outcome, r.verdict) AS final, r.verdict, r.told, r.ord
+        RETURNING j.*, coalesce(j.outcome, r.verdict) AS final, r.verdict, r.told, r.ord, CASE WHEN j.unique_key IS NOT NULL OR j.while_wanted THEN j END AS was
     ), kept AS (
         INSERT INTO history
         SELECT g.id, g.seq, g.tenant, g.kind, g.payload, g.tags, g.priority, g.cost, g.start_within, g.run_timeout, g.max_attempts, g.max_crashes,
@@ -48,11 +49,7 @@ BEGIN
         RETURNING tenant
     )
     SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id),
-           array_agg(ROW(g.id, g.seq, g.tenant, g.kind, g.payload, g.tags, g.priority, g.cost, g.start_within, g.run_timeout, g.max_attempts, g.max_crashes,
-               g.backoff_base, g.backoff_cap, g.unique_key, g.on_conflict, g.unique_period, g.wanted_by, g.schedule, g.missed, g.trace, 'stopped', g.final,
-               g.due, g.start_by, g.deadline, g.order_at, NULL, g.attempt, g.fence, g.crashes, g.alone, NULL, g.enqueued_at, g.started_at, t,
-               NULL, NULL, g.forget, g.while_wanted)::job)
-               FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
+           array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
            greatest(CASE WHEN bool_or(g.alone) THEN true END,
                     (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL))
     INTO ords, outcomes, ended, bound, has_room

@@ -1,6 +1,7 @@
 -- What time brings, some of it, and when there is more: jobs that fall due, jobs past their time, the jobs of nodes whose lease has
--- ended. A node that claims or beats at this moment holds its row and is not taken for dead.
-CREATE OR REPLACE FUNCTION tend(at bigint DEFAULT NULL) RETURNS TABLE (promoted bigint, expired bigint, lost bigint, next bigint)
+-- ended. A node that claims or beats at this moment holds its row and is not taken for dead. `has_ticks` says whether it is worth asking
+-- for schedules to fire.
+CREATE OR REPLACE FUNCTION tend(at bigint DEFAULT NULL) RETURNS TABLE (promoted bigint, expired bigint, lost bigint, next bigint, has_ticks boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
@@ -17,12 +18,12 @@ BEGIN
     IF EXISTS (SELECT FROM ledger) THEN
         PERFORM take_news(false);
     END IF;
-    next := least(
-        (SELECT s.due FROM sched s ORDER BY s.due, s.seq LIMIT 1),
-        (SELECT s.expires_at FROM sched s WHERE s.expires_at IS NOT NULL ORDER BY s.expires_at LIMIT 1),
-        (SELECT j.expires_at FROM job j WHERE j.expires_at IS NOT NULL ORDER BY j.expires_at LIMIT 1),
-        (SELECT min(n.expires_at) FROM node n),
-        (SELECT c.next FROM schedule c WHERE c.next > t AND NOT c.paused ORDER BY c.next LIMIT 1));
+    next := least(next_tend(t), (SELECT s.due FROM sched s ORDER BY s.due, s.seq LIMIT 1));
+    IF next <= t AND promoted + expired + lost = 0 THEN
+        -- Somebody else has in hand what is left, and may have it for long: a caller's transaction that replaces a job.
+        next := t + 20000;
+    END IF;
+    has_ticks := EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused);
     RETURN NEXT;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan;
