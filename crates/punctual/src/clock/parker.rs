@@ -13,10 +13,17 @@ use std::time::Duration;
 
 use super::virtual_clock::Virtual;
 use super::{Clock, NEVER, Nanos, Source};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, thread};
 
 /// The longest single sleep; a longer one is made of several.
 const LONGEST_SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How often a thread gives way on a virtual clock before it sleeps. No time passes there, so if it is to be woken it is soon, and threads
+/// that wake each other by the kernel, on different processors, take longer for that than for all they do. A model has no processors.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) const GIVE_WAY: u32 = 100;
+#[cfg(any(loom, shuttle))]
+pub(super) const GIVE_WAY: u32 = 0;
 
 #[derive(Debug)]
 pub(crate) struct Parker {
@@ -94,8 +101,16 @@ impl Parker {
         }
         let Some(bed) = time.fall_asleep(until, self) else { return };
         *state = State::Parked(Some(Arc::clone(time)));
+        let mut yields = GIVE_WAY;
         while matches!(*state, State::Parked(_)) {
-            state = self.wake.wait(state);
+            if yields > 0 {
+                yields -= 1;
+                drop(state);
+                thread::yield_now();
+                state = self.state.lock();
+            } else {
+                state = self.wake.wait(state);
+            }
         }
         drop(state);
         time.got_up(bed);

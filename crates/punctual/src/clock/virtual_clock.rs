@@ -16,8 +16,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::parker::GIVE_WAY;
 use super::{Clock, NEVER, Nanos, Parker, Source, duration_to_nanos};
-use crate::sync::{Condvar, Mutex, MutexGuard, thread_local};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread, thread_local};
 
 #[allow(clippy::missing_const_for_thread_local, reason = "the model checkers' macro knows no const")]
 mod counted {
@@ -161,7 +162,15 @@ impl Virtual {
     fn wait_for_quiet(&self) -> Result<MutexGuard<'_, State>, Stalled> {
         let mut state = self.state.lock();
         let began = Instant::now();
+        let mut yields = GIVE_WAY;
         while state.busy > 0 {
+            if yields > 0 {
+                yields -= 1;
+                drop(state);
+                thread::yield_now();
+                state = self.state.lock();
+                continue;
+            }
             let left = self.patience.saturating_sub(began.elapsed());
             if left.is_zero() && !cfg!(any(loom, shuttle)) {
                 let busy = state.running.values().cloned().collect();
