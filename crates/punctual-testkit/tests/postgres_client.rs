@@ -58,7 +58,6 @@ fn the_functions_of_a_newer_version_are_left_alone() {
     assert_eq!(block_on(store.redrive(JobId::from_u128(1))), Ok(Redriven::Unknown));
 }
 
-/// After a fail-over the connections that are left lead to a standby.
 /// What was prepared no longer fits after that, and the server says so.
 #[test]
 fn a_function_whose_answer_changes_under_a_running_process_is_asked_again() {
@@ -74,6 +73,7 @@ fn a_function_whose_answer_changes_under_a_running_process_is_asked_again() {
     enqueue(&store, job(1)).unwrap().unwrap();
 }
 
+/// After a fail-over the connections that are left lead to a standby.
 #[test]
 fn a_server_that_takes_no_writes_any_more_is_left() {
     let server = Server::start_fast();
