@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use punctual::JobHandle;
+use punctual::{JobHandle, together};
 
 use crate::error::StoreError;
 use crate::hands::Hands;
@@ -25,7 +25,7 @@ use crate::node::{NodeReport, Shared};
 use crate::run::{Done, Run, Stop};
 use crate::schedule::{self, Ticks};
 use crate::signals::{Heard, Listener};
-use crate::store::{Claim, Claimed, Finish, Finished, Reply, Tended, Verdict};
+use crate::store::{Claim, Claimed, Finish, Finished, Record, Reply, Tended, Verdict};
 use crate::time::Timestamp;
 
 /// How long to leave a store alone that said no; doubles up to the second.
@@ -440,18 +440,21 @@ impl Worker {
         self.has_left |= claim.kinds.iter().any(|(kind, room)| {
             *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
         });
-        for record in claimed.jobs {
-            let (id, fence) = (record.job.id, record.fence);
-            let code = self.jobs.handlers().get(&record.job.kind);
-            let run = code.and_then(|code| Run::start(&self.jobs, &self.hands, &self.shared, record, code));
-            match run {
-                Some(run) => {
-                    self.jobs.heart().carry(self.node, run.handle());
-                    self.running.insert(id, run);
-                }
-                // No thread for it, or its deadline is this instant: the store decides.
-                None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),
+        // So that the hands are woken once for all, and not for each.
+        together(|| claimed.jobs.into_iter().for_each(|record| self.start(record)));
+    }
+
+    fn start(&mut self, record: Record) {
+        let (id, fence) = (record.job.id, record.fence);
+        let code = self.jobs.handlers().get(&record.job.kind);
+        let run = code.and_then(|code| Run::start(&self.jobs, &self.hands, &self.shared, record, code));
+        match run {
+            Some(run) => {
+                self.jobs.heart().carry(self.node, run.handle());
+                self.running.insert(id, run);
             }
+            // No thread for it, or its deadline is this instant: the store decides.
+            None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),
         }
     }
 

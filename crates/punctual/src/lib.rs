@@ -74,6 +74,7 @@ mod queue;
 mod scheduler;
 mod slab;
 mod sync;
+mod together;
 
 pub use clock::{Busy, Clock, Stalled, VirtualClock};
 pub use cron::{Cron, CronError};
@@ -85,6 +86,7 @@ pub use scheduler::{
     BoxFuture, BuildError, Builder, Cancel, Cancelled, Ctx, Event, FlatHandle, JobHandle, JobId, Missed, OnFailure,
     Outcome, Permit, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
+pub use together::together;
 
 /// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an argument.
 ///

@@ -24,6 +24,7 @@ use std::task::Waker;
 
 use crate::clock::{NEVER, Nanos, Parker};
 use crate::panics::quietly;
+use crate::together;
 
 /// Names one sleeper or async waiter while it waits.
 pub(crate) type WaiterId = u64;
@@ -73,8 +74,17 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// Wakes whom it names. A waker is the user's code: its panic is none of our business.
+    /// Wakes whom it names, now or when what the calling thread does together is over.
     pub(crate) fn give(self) {
+        if !self.is_empty()
+            && let Some(wake) = together::hold(self)
+        {
+            wake.give_now();
+        }
+    }
+
+    /// A waker is the user's code: its panic is none of our business.
+    pub(crate) fn give_now(self) {
         self.parkers.iter().for_each(|parker| parker.unpark());
         for waker in self.wakers {
             quietly(|| waker.wake());

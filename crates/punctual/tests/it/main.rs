@@ -20,4 +20,5 @@ mod soak_scheduler;
 mod tenancy;
 mod tenant_fairness;
 mod tenant_storm;
+mod together;
 mod virtual_clock;
