@@ -16,7 +16,7 @@ use crate::error::StoreError;
 const APPLICATION_ID: i64 = 0x706e_6374;
 
 /// What brings a file from each version to the next; the version is `user_version`.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_jobs.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("migrations/0001_jobs.sql"), include_str!("migrations/0002_running.sql")];
 
 /// The open database, and the lock that makes this process its only owner.
 #[derive(Debug)]
@@ -74,7 +74,8 @@ fn prepare(db: &mut Connection, settings: &Settings) -> rusqlite::Result<()> {
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", if settings.relaxed { "NORMAL" } else { "FULL" })?;
     db.pragma_update_and_check(None, "wal_autocheckpoint", 4_000, |_| Ok(()))?;
-    db.pragma_update(None, "cache_size", -65_536)?;
+    // Not larger: where pages were put in order, a commit looks through all that are in memory (SQLite numbers one beyond the end for a moment).
+    db.pragma_update(None, "cache_size", -16_384)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.pragma_update(None, "foreign_keys", false)
 }

@@ -1,5 +1,7 @@
 //! From the file to the index: at opening, and after a transaction that failed. And back, for the tenants' rows.
 
+use std::collections::BTreeMap;
+
 use punctual::decide::Spent;
 use punctual::{Limits, Rate};
 use rusqlite::{OptionalExtension, Result, params};
@@ -74,21 +76,31 @@ impl Books {
     fn read_jobs(&mut self) -> Result<()> {
         const READY: &str =
             "SELECT tenant, kind, alone, count(*) FROM job WHERE stage = 'ready' GROUP BY tenant, kind, alone";
-        const SCHEDULED: &str = "SELECT tenant, count(*) FROM job WHERE stage = 'scheduled' GROUP BY tenant";
+        // One pass over all live jobs: no index has the tenant of the scheduled, or the running.
+        const OTHERS: &str = "SELECT seq, stage = 'running', tenant FROM job WHERE stage <> 'ready'";
         let (file, index) = self.parts();
         let mut statement = file.prepare(READY)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             index.load_ready(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?, row.get(2)?, row.get(3)?);
         }
-        let mut statement = file.prepare(SCHEDULED)?;
+        let (mut scheduled, mut running) = (BTreeMap::<String, usize>::new(), Vec::new());
+        let mut statement = file.prepare(OTHERS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (key, count) = (index.tenant_key(row.get_ref(0)?.as_str()?), row.get(1)?);
+            let tenant = row.get_ref(2)?.as_str()?;
+            if row.get(1)? {
+                running.push(row.get::<_, i64>(0)?);
+            } else if let Some(count) = scheduled.get_mut(tenant) {
+                *count += 1;
+            } else {
+                scheduled.insert(tenant.to_owned(), 1);
+            }
+        }
+        for (tenant, count) in scheduled {
+            let key = index.tenant_key(&tenant);
             index.load_tenant(key, |tenant| tenant.totals.scheduled = count);
         }
-        let mut statement = file.prepare("SELECT seq FROM job WHERE stage = 'running'")?;
-        let running: Vec<i64> = statement.query_map([], |row| row.get(0))?.collect::<Result<_>>()?;
         for seq in running {
             if let Some(live) = queries::load_seq(file, seq)? {
                 index.enter(&live);

@@ -245,6 +245,25 @@ fn a_file_of_a_newer_version_is_refused() {
 }
 
 #[test]
+fn a_file_of_the_first_version_is_brought_up_to_date() {
+    let (folder, clock) = (Folder::new(), VirtualClock::new());
+    let store = SqliteStore::open(folder.file(), &clock).unwrap();
+    enqueue(&store, vec![job(1)]);
+    drop(store);
+    let older = rusqlite::Connection::open(folder.file()).unwrap();
+    older.execute_batch("CREATE INDEX job_running ON job (seq) WHERE stage = 'running'").unwrap();
+    older.pragma_update(None, "user_version", 1).unwrap();
+    drop(older);
+    let store = SqliteStore::open(folder.file(), &clock).unwrap();
+    assert!(wait(store.get(id(1))).is_some());
+    let tool = rusqlite::Connection::open(folder.file()).unwrap();
+    let version: i64 = tool.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let indexes = "SELECT count(*) FROM sqlite_schema WHERE name = 'job_running'";
+    let left: i64 = tool.query_row(indexes, [], |row| row.get(0)).unwrap();
+    assert_eq!((version, left), (2, 0));
+}
+
+#[test]
 fn any_tool_reads_the_file_while_it_is_open() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());
     let store = SqliteStore::open(folder.file(), &clock).unwrap();

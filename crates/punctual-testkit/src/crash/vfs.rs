@@ -171,7 +171,7 @@ impl Shim {
             Some(Transition::Enqueue)
         } else if statement.starts_with("UPDATE job SET stage = ?2, attempt") {
             Some(Transition::Claim)
-        } else if statement.starts_with("INSERT INTO history") {
+        } else if statement.starts_with("INSERT OR FAIL INTO history") {
             Some(if with_values().contains("'cancelled'") { Transition::Cancel } else { Transition::Finish })
         } else if statement.starts_with("UPDATE job SET stage = ?2, outcome") {
             Some(if with_values().contains("'cancelled'") { Transition::Cancel } else { Transition::Retry })
