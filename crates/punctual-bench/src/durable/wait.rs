@@ -1,4 +1,4 @@
-//! Waiting on threads that have nothing else to do.
+//! Waiting: on threads that have nothing else to do, or as tasks of a runtime.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -36,4 +36,17 @@ pub fn in_parallel(callers: u64, caller: impl Fn(u64) -> Result<u64> + Sync) -> 
         let threads: Vec<_> = (0..callers).map(|number| scope.spawn(move || caller(number))).collect();
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a caller panicked"))?).sum()
     })
+}
+
+/// The sum of what callers answer, each a task of one runtime, as those of the peers are.
+///
+/// # Errors
+/// If one of them fails.
+pub fn in_tasks<F>(callers: u64, caller: impl Fn(u64) -> F) -> Result<u64>
+where
+    F: Future<Output = Result<u64>> + Send + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+    let tasks: Vec<_> = (0..callers).map(|number| runtime.spawn(caller(number))).collect();
+    tasks.into_iter().map(|task| runtime.block_on(task)?).sum()
 }

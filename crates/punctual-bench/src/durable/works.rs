@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Place;
 use super::meter::Meter;
 use super::table::Sample;
-use super::wait::{in_parallel, wait};
+use super::wait::{in_parallel, in_tasks, wait};
 use super::work::Work;
 
 /// The store of a sample that needs but one.
@@ -71,13 +71,16 @@ pub fn fill(jobs: &Jobs, tenant: &str, count: u64, delay: Duration) -> Result<()
 pub fn enqueue(work: &Work, place: &dyn Place) -> Result<Sample> {
     let jobs = place.open(ONLY)?;
     let (until, meter) = (Duration::from_millis(work.millis), Meter::start(place.server())?);
-    let count = in_parallel(work.callers, |_| {
-        let mut count = 0;
-        while meter.elapsed() < until {
-            wait(jobs.tenant("acme").now().enqueue(load(count)))?;
-            count += 1;
+    let count = in_tasks(work.callers, |_| {
+        let jobs = jobs.clone();
+        async move {
+            let mut count = 0;
+            while meter.elapsed() < until {
+                jobs.tenant("acme").now().enqueue(load(count)).await?;
+                count += 1;
+            }
+            Ok(count)
         }
-        Ok(count)
     })?;
     Ok(meter.rate(count)?.into_iter().collect())
 }
