@@ -74,19 +74,17 @@ mod queue;
 mod scheduler;
 mod slab;
 mod sync;
-mod together;
 
 pub use clock::{Busy, Clock, Stalled, VirtualClock};
 pub use cron::{Cron, CronError};
 pub use error::{Cause, FlatError, JobError, PushError, Reason, Rejected, Stage, TakeTimeoutError, TryTakeError};
 pub use metrics::{Histogram, Outcomes, Snapshot};
 pub use policy::{Limits, Rate};
-pub use queue::{DelayQueue, Due, Entry, Key, TakeAsync};
+pub use queue::{DelayQueue, Due, Entry, Key, TakeAsync, together};
 pub use scheduler::{
     BoxFuture, BuildError, Builder, Cancel, Cancelled, Ctx, Event, FlatHandle, JobHandle, JobId, Missed, OnFailure,
     Outcome, Permit, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
-pub use together::together;
 
 /// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an argument.
 ///

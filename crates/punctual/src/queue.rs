@@ -5,6 +5,7 @@
 
 mod inner;
 mod take_async;
+pub(crate) mod together;
 pub(crate) mod waiters;
 pub(crate) mod wheel;
 
@@ -20,6 +21,7 @@ use crate::error::{PushError, TakeTimeoutError, TryTakeError};
 use crate::slab::SlabKey;
 use inner::{Inner, give};
 pub use take_async::TakeAsync;
+pub use together::together;
 
 /// A queue whose entries can be taken only once they are due, in the order `(due, insertion)`.
 ///

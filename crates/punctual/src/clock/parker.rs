@@ -62,7 +62,6 @@ impl Parker {
 
     /// Sleeps until unparked or until `until`, whichever is first. May return for no reason.
     pub(crate) fn park(self: &Arc<Self>, clock: &Clock, until: Nanos) {
-        crate::together::wake_held();
         match &clock.source {
             Source::Real(real) => {
                 if until != NEVER && real.exact_sleep {

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::together;
 use super::waiters::{Standby, Waiters, Wake};
 use super::wheel::Wheel;
 use crate::clock::{Clock, NEVER, Nanos, Parker};
@@ -69,6 +70,7 @@ impl<T: Send + 'static> Inner<T> {
             }
             drop(state);
             self.give(Some(wake));
+            together::wake_held();
             parker.park(&self.clock, until.min(give_up));
             state = self.state.lock();
             state.waiters.get_up(id);

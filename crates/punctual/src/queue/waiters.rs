@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 
+use super::together;
 use crate::clock::{NEVER, Nanos, Parker};
 use crate::panics::quietly;
-use crate::together;
 
 /// Names one sleeper or async waiter while it waits.
 pub(crate) type WaiterId = u64;

@@ -15,6 +15,7 @@ use super::work::{Joined, Listener, Work};
 use super::{JobId, worker};
 use crate::clock::{NEVER, Nanos, Parker, duration_to_nanos};
 use crate::error::{Cause, FlatError, JobError};
+use crate::queue::together;
 
 /// The caller's end of a job: a future of its result, and a blocking wait.
 ///
@@ -92,6 +93,7 @@ impl<T> JobHandle<T> {
             if result.is_some() || clock.nanos() >= give_up {
                 return result;
             }
+            together::wake_held();
             parker.park(clock, give_up);
         }
     }

@@ -18,6 +18,7 @@ use super::{JobId, Shared};
 use crate::clock::{Nanos, Parker};
 use crate::error::JobError;
 use crate::panics::{message_of, quietly};
+use crate::queue::together;
 use crate::slab::SlabKey;
 use crate::sync::Mutex;
 
@@ -530,6 +531,7 @@ impl Latch {
                 id.into_iter().for_each(|id| self.forget(id));
                 return false;
             }
+            together::wake_held();
             parker.park(&shared.clock, give_up);
         }
     }

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::queue::waiters::Wake;
+use super::waiters::Wake;
 use crate::sync::thread_local;
 
 #[allow(clippy::missing_const_for_thread_local, reason = "the model checkers' macro knows no const")]
