@@ -4,7 +4,8 @@
 //! when that is on disk (`writer`). The scheduling state (`index`) is in memory and holds the first of the ready jobs only, so that
 //! jobs that wait are not bounded by memory. `books` keeps the two in step; the other files are the operations.
 //!
-//! Why not read on other threads: every answer is about the present, which only the writer knows; its reads cost microseconds.
+//! Why not read on other threads: every answer is about the present, which only the writer knows; its reads cost microseconds. Only queries
+//! may read a lot: they have a thread of their own, from the first one on (`reader`).
 
 mod books;
 mod claim;
@@ -13,6 +14,7 @@ mod file;
 mod index;
 mod manage;
 mod queries;
+mod reader;
 mod reading;
 mod rows;
 mod schedules;
@@ -20,11 +22,12 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual::{Clock, DelayQueue};
+use tokio::sync::oneshot;
 
 use crate::error::StoreError;
 use crate::id::{JobId, NodeId};
@@ -36,6 +39,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 use books::Books;
+use reader::Reader;
 use writer::{Ask, Operation};
 
 /// A store in one local file, which one process has open at a time. Clones share it; when the last one goes, what was asked for
@@ -65,6 +69,7 @@ struct Handle {
     signals: Signals,
     queue: DelayQueue<Box<dyn Operation>>,
     writer: Option<JoinHandle<()>>,
+    reader: Mutex<Option<Reader>>,
 }
 
 /// How to open a [`SqliteStore`].
@@ -184,7 +189,10 @@ impl SqliteOptions {
         let writer = writer.spawn(move || writer::write(books, &taken)).map_err(|error| {
             StoreError::transient(format!("cannot start the thread of {}: {error}", path.display()))
         })?;
-        Ok(SqliteStore(Arc::new(Handle { path, clock, signals, queue, writer: Some(writer) })))
+        // Wherever the process goes meanwhile, queries find it.
+        let path = path.canonicalize().unwrap_or(path);
+        let reader = Mutex::new(None);
+        Ok(SqliteStore(Arc::new(Handle { path, clock, signals, queue, writer: Some(writer), reader })))
     }
 }
 
@@ -235,8 +243,22 @@ impl SqliteStore {
     }
 }
 
+impl Handle {
+    /// Asks the reader, which starts when it is first needed.
+    fn read(&self, query: Query) -> Result<oneshot::Receiver<Result<Page, StoreError>>, StoreError> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let reader = match &mut *reader {
+            Some(reader) => reader,
+            none => none.insert(Reader::start(&self.path, &self.clock)?),
+        };
+        Ok(reader.ask(&self.clock, query))
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        // Before the writer, which holds the lock of the owner: then nobody of this process has the file open any more.
+        drop(self.reader.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         self.queue.close();
         // The last handle may go with an answer, on the writer's own thread.
         if let Some(writer) = self.writer.take().filter(|writer| writer.thread().id() != std::thread::current().id()) {
@@ -318,7 +340,12 @@ impl Store for SqliteStore {
     }
 
     fn query(&self, query: Query) -> Reply<Page> {
-        self.ask(move |books| books.query(&query))
+        let (store, written) = (self.clone(), self.ask(|_| Ok(())));
+        Box::pin(async move {
+            written.await?;
+            let answer = store.0.read(query)?;
+            answer.await.unwrap_or_else(|_| Err(StoreError::transient("the thread for queries has ended")))
+        })
     }
 
     fn explain(&self, id: JobId) -> Reply<Option<Explanation>> {

@@ -9,7 +9,7 @@ use super::rows::{Id, Length, OutcomeSql};
 use crate::id::JobId;
 use crate::state::{Outcome, Step};
 use crate::store::{
-    CancelCause, Cancelled, Edit, Edited, Erased, Page, Query, Record, Redriven, Retention, TenantChange, TenantRecord,
+    CancelCause, Cancelled, Edit, Edited, Erased, Record, Redriven, Retention, TenantChange, TenantRecord,
 };
 use crate::time::Timestamp;
 
@@ -19,22 +19,6 @@ impl Books {
             Some(live) => Ok(Some(live.record)),
             None => Ok(queries::load_ended(self.db(), id)?.map(|(_, record)| record)),
         }
-    }
-
-    pub(super) fn query(&self, query: &Query) -> Result<Page> {
-        let max = query.page_size();
-        let mut jobs = Vec::new();
-        for (table, ended) in [("job", false), ("history", true)] {
-            if queries::concerns(query, ended) {
-                // One more than asked for, to know whether there is another page.
-                jobs.extend(queries::find(self.db(), table, query, max + 1)?);
-            }
-        }
-        jobs.sort_by_key(|record| record.job.id);
-        let more = jobs.len() > max;
-        jobs.truncate(max);
-        let next = jobs.last().filter(|_| more).map(|last| last.job.id);
-        Ok(Page { jobs, next })
     }
 
     pub(super) fn cancel(&mut self, id: JobId, cause: CancelCause) -> Result<Cancelled> {

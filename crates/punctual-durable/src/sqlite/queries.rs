@@ -10,7 +10,7 @@ use super::index::Turn;
 use super::rows::{Id, OutcomeSql, StageSql, asked, bind_job, node_sql, record, stands};
 use crate::id::JobId;
 use crate::state::Outcome;
-use crate::store::{NewJob, Query, Record};
+use crate::store::{NewJob, Page, Query, Record};
 use crate::time::Timestamp;
 
 /// A job that waits or runs, as it is on disk.
@@ -303,8 +303,27 @@ pub(super) fn next(db: &Connection, sql: &str) -> Result<Option<Timestamp>> {
     Ok(micros.map(Timestamp::from_micros))
 }
 
+/// A page of the jobs that match, live and ended, in the order of their ids.
+pub(super) fn page(db: &Connection, query: &Query) -> Result<Page> {
+    // Both tables as of one moment: a job that ends meanwhile is in one of them, and in one only.
+    let moment = db.unchecked_transaction()?;
+    let max = query.page_size();
+    let mut jobs = Vec::new();
+    for (table, ended) in [("job", false), ("history", true)] {
+        if concerns(query, ended) {
+            // One more than asked for, to know whether there is another page.
+            jobs.extend(find(&moment, table, query, max + 1)?);
+        }
+    }
+    jobs.sort_by_key(|record| record.job.id);
+    let more = jobs.len() > max;
+    jobs.truncate(max);
+    let next = jobs.last().filter(|_| more).map(|last| last.job.id);
+    Ok(Page { jobs, next })
+}
+
 /// The jobs of one table that match, in the order of their ids.
-pub(super) fn find(db: &Connection, table: &str, query: &Query, max: usize) -> Result<Vec<Record>> {
+fn find(db: &Connection, table: &str, query: &Query, max: usize) -> Result<Vec<Record>> {
     let mut sql = format!(concat!("SELECT ", asked!(), ", ", stands!(), " FROM {}"), table);
     let mut wishes: Vec<(&str, Value)> = Vec::new();
     let id = |id: JobId| Value::Blob(id.to_u128().to_be_bytes().to_vec());
@@ -326,6 +345,6 @@ pub(super) fn find(db: &Connection, table: &str, query: &Query, max: usize) -> R
 }
 
 /// Whether a query can find jobs in this table at all.
-pub(super) fn concerns(query: &Query, ended: bool) -> bool {
+fn concerns(query: &Query, ended: bool) -> bool {
     query.stage.is_none_or(|stage| (stage == Stage::Stopped) == ended)
 }

@@ -1,0 +1,72 @@
+//! The thread that answers queries: they may read every job there is, and nobody who writes waits for them.
+//!
+//! It has a connection of its own, which reads what was committed when the query began. Who asks goes by the writer first, so that what
+//! time has brought is written down: a query sees the world as of its call, or later.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use punctual::{Clock, DelayQueue};
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::oneshot;
+
+use super::file::fault;
+use super::queries;
+use crate::error::StoreError;
+use crate::store::{Page, Query};
+
+type Question = Box<dyn FnOnce(&Connection) + Send>;
+
+/// Ends with what was asked for when it is dropped.
+#[derive(Debug)]
+pub(super) struct Reader {
+    questions: DelayQueue<Question>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    /// Opens the file once more.
+    pub(super) fn start(path: &Path, clock: &Clock) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(path, flags).map_err(|error| fault(&error))?;
+        db.busy_timeout(Duration::from_secs(10)).map_err(|error| fault(&error))?;
+        let questions = DelayQueue::with_clock(clock.clone());
+        let taken: DelayQueue<Question> = questions.clone();
+        let thread = std::thread::Builder::new().name("punctual-query".to_owned());
+        let thread = thread.spawn(move || {
+            while let Some(question) = taken.take() {
+                question(&db);
+            }
+        });
+        let thread = thread.map_err(|error| {
+            StoreError::transient(format!("cannot start a thread for queries of {}: {error}", path.display()))
+        })?;
+        Ok(Self { questions, thread: Some(thread) })
+    }
+
+    /// The answer comes, whatever becomes of whoever asks. A virtual clock waits for it.
+    pub(super) fn ask(&self, clock: &Clock, query: Query) -> oneshot::Receiver<Result<Page, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let busy = clock.busy();
+        let question = move |db: &Connection| {
+            let page = queries::page(db, &query).map_err(|error| fault(&error));
+            // Whoever does not wait any more does not need the answer.
+            let _ = reply.send(page);
+            drop(busy);
+        };
+        // The queue is closed only when this is dropped.
+        let _ = self.questions.push(Box::new(question), Duration::ZERO);
+        answer
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.questions.close();
+        if let Some(thread) = self.thread.take() {
+            // It runs nothing that panics; and if it did, whoever waits is told by the closed channel.
+            let _ = thread.join();
+        }
+    }
+}
