@@ -549,7 +549,9 @@ impl Worker {
         let wanted = if rest.is_some() {
             rest
         } else {
-            [self.tend_at, self.due_at, self.claim_at, poll, Some(self.prune_at)].into_iter().flatten().min()
+            // Who shuts down forgets nothing any more: that instant would come, and come again.
+            let prune = self.stopping.is_none().then_some(self.prune_at);
+            [self.tend_at, self.due_at, self.claim_at, poll, prune].into_iter().flatten().min()
         };
         let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
             self.alarm = None;

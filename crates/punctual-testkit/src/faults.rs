@@ -1,4 +1,4 @@
-//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost, or it says nothing at all.
+//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost or late, or it says nothing at all.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
@@ -37,6 +37,9 @@ struct Faults {
     outage: bool,
     /// Those who wait for an answer meanwhile.
     silence: Option<Vec<Waker>>,
+    /// Those whose answers are held back.
+    held: Option<Vec<Waker>>,
+    swallows: bool,
     unheard_one_in: u32,
     refusals: u64,
 }
@@ -45,7 +48,15 @@ impl Faulty {
     /// A store without faults, until they are set. The seed is for the dice.
     #[must_use]
     pub fn new(store: impl Store, seed: u64) -> Self {
-        let faults = Faults { rng: Rng::with_seed(seed), outage: false, silence: None, unheard_one_in: 0, refusals: 0 };
+        let faults = Faults {
+            rng: Rng::with_seed(seed),
+            outage: false,
+            silence: None,
+            held: None,
+            swallows: false,
+            unheard_one_in: 0,
+            refusals: 0,
+        };
         Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)) }
     }
 
@@ -66,6 +77,19 @@ impl Faulty {
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
+    /// While they are held back, what is asked is done, and the answers come when it is over.
+    pub fn hold_answers(&self, hold: bool) {
+        let mut faults = self.faults.lock().unwrap();
+        let waiting = std::mem::replace(&mut faults.held, hold.then(Vec::new));
+        drop(faults);
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// What is asked while it swallows is not done, and never answered: as on a connection that both ends take to be sound, and is not.
+    pub fn swallow(&self, swallows: bool) {
+        self.faults.lock().unwrap().swallows = swallows;
+    }
+
     /// One answer in so many is lost, after what was asked is done; 0 for none.
     pub fn lose_answers(&self, one_in: u32) {
         self.faults.lock().unwrap().unheard_one_in = one_in;
@@ -78,8 +102,11 @@ impl Faulty {
     }
 
     fn pass<T: Send + 'static>(&self, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
-        let unheard = {
+        let (unheard, held) = {
             let mut faults = self.faults.lock().unwrap();
+            if faults.swallows {
+                return Box::pin(std::future::pending());
+            }
             if faults.outage {
                 faults.refusals += 1;
                 return Box::pin(std::future::ready(Err(StoreError::transient("the store is out"))));
@@ -95,9 +122,24 @@ impl Faulty {
                 }));
             }
             let one_in = faults.unheard_one_in;
-            one_in > 0 && faults.rng.u32(0..one_in) == 0
+            (one_in > 0 && faults.rng.u32(0..one_in) == 0, faults.held.is_some())
         };
         let reply = question(self.store.as_ref());
+        if held {
+            let faults = Arc::clone(&self.faults);
+            return Box::pin(async move {
+                let answer = reply.await;
+                poll_fn(|cx| match &mut faults.lock().unwrap().held {
+                    Some(waiting) => {
+                        waiting.push(cx.waker().clone());
+                        Poll::Pending
+                    }
+                    None => Poll::Ready(()),
+                })
+                .await;
+                answer
+            });
+        }
         if !unheard {
             return reply;
         }

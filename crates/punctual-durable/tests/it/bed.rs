@@ -46,12 +46,17 @@ pub(crate) struct Bed {
 impl Bed {
     /// The store does not hear of the first process any more, nor the other way.
     pub(crate) fn cut_off(&self) {
-        self.line.as_ref().unwrap().set_outage(true);
+        self.line().set_outage(true);
     }
 
     /// As [`cut_off`](Self::cut_off), but without a word: the first process waits for answers that do not come.
     pub(crate) fn fall_silent(&self) {
-        self.line.as_ref().unwrap().set_silence(true);
+        self.line().set_silence(true);
+    }
+
+    /// What lies between the first process and its store.
+    pub(crate) fn line(&self) -> &Faulty {
+        self.line.as_ref().unwrap()
     }
 
     /// Another process with the same store open.

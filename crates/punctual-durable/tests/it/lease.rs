@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use punctual_durable::{Failure, Outcome};
+use punctual_durable::{Failure, Jobs, Node, Outcome};
 
-use crate::bed::{Log, SECOND, Say, say, wait, with_leases};
+use crate::bed::{Bed, Log, SECOND, Say, say, wait, with_leases};
 
 /// C39, C38: a node that is gone without a word; its job runs elsewhere within the lease, with a higher fence and the same attempt.
 #[test]
@@ -35,18 +35,17 @@ fn the_jobs_of_a_dead_node_run_elsewhere() {
     assert_ne!(node.id(), was, "it knows by its own clock that its lease is gone");
 }
 
-/// C39: what a node runs is told to stop before its lease ends, also while the node's loop waits for a store that does not answer. It
-/// once was the loop that told it, after the answer: so a network that swallowed everything let two nodes run a job at a time.
-#[test]
-fn a_node_whose_store_is_silent_stops_its_jobs_before_another_starts_them() {
-    struct Stops(Log);
-    impl Drop for Stops {
-        fn drop(&mut self) {
-            self.0.add("first stops");
-        }
+/// Says so when it is dropped.
+struct Stops(Log);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.add("first stops");
     }
-    let bed = with_leases(SECOND * 10);
-    let log = Log::default();
+}
+
+/// Two nodes; what the first begins does not end by itself.
+fn first_and_other(bed: &Bed, log: &Log) -> (Jobs, [Node; 2]) {
     let seen = log.clone();
     bed.jobs.on(move |_: Say, _| {
         seen.add("first");
@@ -56,17 +55,46 @@ fn a_node_whose_store_is_silent_stops_its_jobs_before_another_starts_them() {
             std::future::pending::<Result<String, Failure>>().await
         }
     });
-    let _node = wait(bed.jobs.start()).unwrap();
+    let first = wait(bed.jobs.start()).unwrap();
     wait(bed.jobs.now().enqueue(say("x"))).unwrap().detach();
     bed.settle();
     let other = bed.another();
     other.on(log.handler());
-    let _other_node = wait(other.start()).unwrap();
+    let second = wait(other.start()).unwrap();
+    (other, [first, second])
+}
+
+/// C39: what a node runs is told to stop before its lease ends, also while the node's loop waits for a store that does not answer. It
+/// once was the loop that told it, after the answer: so a network that swallowed everything let two nodes run a job at a time.
+#[test]
+fn a_node_whose_store_is_silent_stops_its_jobs_before_another_starts_them() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let (other, nodes) = first_and_other(&bed, &log);
     bed.fall_silent();
-    // Something to ask the store for, so that the loop waits.
+    // That is news for the store, and the loop waits until it was heard.
+    nodes[0].pause("shout");
     wait(other.now().enqueue(say("y"))).unwrap().detach();
     bed.advance(SECOND * 15);
     assert_eq!(log.lines(), ["first", "y", "first stops", "x"]);
+}
+
+/// C39: a lease lasts from when the heartbeat was sent, however late the answer: the store knows nothing of that.
+#[test]
+fn a_late_answer_does_not_lengthen_the_lease() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let (_other, _nodes) = first_and_other(&bed, &log);
+    // One heartbeat is heard, and answered when nearly all of the lease that it renewed has gone by; no other is heard.
+    bed.line().hold_answers(true);
+    bed.advance(SECOND * 5 / 2);
+    bed.line().swallow(true);
+    bed.advance(SECOND * 9 / 2);
+    bed.line().hold_answers(false);
+    bed.settle();
+    assert_eq!(log.lines(), ["first"]);
+    bed.advance(SECOND * 15);
+    assert_eq!(log.lines(), ["first", "first stops", "x"]);
 }
 
 /// C39: while both are alive their leases are, however long.

@@ -1,9 +1,10 @@
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use punctual::Stage;
 use punctual_durable::StartError;
 
-use crate::bed::{Log, Say, on_every_store, say, wait};
+use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait, with_faults};
 
 /// C39: a clean shutdown gives running jobs back at once and the attempt does not count.
 #[test]
@@ -53,6 +54,45 @@ fn what_runs_may_finish() {
         let waits = wait(bed.jobs.get(second.id())).unwrap().unwrap();
         assert!(waits.state.is_waiting() || waits.state.stage == Stage::Stopped);
     });
+}
+
+/// C39, C51: a shutdown has ended when the store knows of every end, also if it has to be told twice.
+///
+/// It may take hours. Once the loop spun from the instant on at which it would have pruned: that is not done in a shutdown, so the instant stayed
+/// where it was, in the past, and the alarm for it rang again as soon as it was set.
+#[test]
+fn a_shutdown_waits_until_the_store_has_heard_of_every_end() {
+    let (bed, store) = with_faults();
+    let (go, gate) = tokio::sync::watch::channel(false);
+    bed.jobs.on(move |say: Say, _| {
+        let mut gate = gate.clone();
+        async move {
+            let _ = gate.wait_for(|open| *open).await;
+            Ok(say.0)
+        }
+    });
+    let node = wait(bed.jobs.start()).unwrap();
+    let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
+    bed.settle();
+    // Nothing but the end of the run is asked for in the silence.
+    store.set_silence(true);
+    go.send(true).unwrap();
+    bed.settle();
+    let mut shutdown = Box::pin(node.shutdown(SECOND));
+    let mut reports = || {
+        let report = shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        bed.settle();
+        report
+    };
+    assert!(reports().is_pending());
+    bed.advance(HOUR);
+    assert!(reports().is_pending(), "it was not answered");
+    store.set_silence(false);
+    bed.settle();
+    assert!(reports().is_pending(), "the answer was that it was not done");
+    bed.advance(SECOND);
+    assert!(reports().is_ready());
+    assert_eq!(wait(job.result()).unwrap(), "x");
 }
 
 #[test]

@@ -357,6 +357,29 @@ fn more_jobs_than_fit_into_memory_come_in_order() {
     assert_eq!(wait(store.totals()).ended[&Outcome::Succeeded], 400);
 }
 
+/// C36: of those that share a commit one fails, because a tool has taken a row away behind the store's back; the others are done all the same,
+/// and the store goes by the file from then on.
+#[test]
+fn an_operation_that_fails_leaves_its_neighbours_alone() {
+    let (folder, clock) = (Folder::new(), VirtualClock::new());
+    let store = SqliteStore::open(folder.file(), &clock).unwrap();
+    wait(store.join(node(1)));
+    enqueue(&store, vec![job(1)]);
+    // While the tool is at it nothing is written, so what is asked for meanwhile gathers. One that is there already may go ahead, with
+    // the claim or without; both ways the claim has a neighbour.
+    let tool = rusqlite::Connection::open(folder.file()).unwrap();
+    tool.execute_batch("BEGIN IMMEDIATE; DELETE FROM job").unwrap();
+    let before = store.enqueue(vec![job(2)]);
+    let claimed = store.claim(Claim { node: NodeId::from_u64(1), max: 1, kinds: [("mail".to_owned(), 1)].into() });
+    let after = store.enqueue(vec![job(3)]);
+    tool.execute_batch("COMMIT").unwrap();
+    assert!(wait(before)[0].is_ok() && wait(after)[0].is_ok());
+    // Tried again by itself, it finds what is there.
+    assert!(wait(claimed).jobs.iter().all(|record| record.job.id != id(1)));
+    let there: Vec<JobId> = all(&store).iter().map(|record| record.job.id).collect();
+    assert_eq!((there, wait(store.totals()).ready + wait(store.totals()).running), (vec![id(2), id(3)], 2));
+}
+
 #[test]
 fn a_bad_job_fails_alone_of_its_batch() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());

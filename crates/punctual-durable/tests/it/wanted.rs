@@ -1,3 +1,5 @@
+use std::task::{Context, Poll, Waker};
+
 use punctual_durable::{DurableError, OnConflict, Outcome};
 
 use crate::bed::{HOUR, Log, SECOND, on_every_store, say, wait, with_leases};
@@ -42,6 +44,33 @@ fn the_last_one_out_cancels() {
         }
         drop(handles.next());
         assert_eq!(outcome(), Some(Outcome::Cancelled));
+    });
+}
+
+/// C49: whoever joins has yet to learn which job that is when the last one out leaves; until then nothing is given up.
+#[test]
+fn a_job_is_not_cancelled_while_somebody_joins_it() {
+    on_every_store(|bed| {
+        let plan = || bed.jobs.after(HOUR).unique("page", OnConflict::Join).while_wanted();
+        let first = wait(plan().enqueue(say("page"))).unwrap();
+        let id = first.id();
+        let mut joins = Box::pin(plan().enqueue(say("page")));
+        let joined = joins.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // The store has answered by now, and nobody has looked at the answer.
+        wait(bed.jobs.totals()).unwrap();
+        drop(first);
+        let second = match joined {
+            Poll::Ready(joined) => joined,
+            Poll::Pending => wait(joins),
+        };
+        let second = second.unwrap();
+        let outcome = || {
+            bed.settle();
+            wait(bed.jobs.get(id)).unwrap().unwrap().state.outcome
+        };
+        assert_eq!((second.id(), outcome()), (id, None));
+        drop(second);
+        assert_eq!(outcome(), Some(Outcome::Cancelled), "the last one has left");
     });
 }
 
