@@ -3,16 +3,28 @@
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use punctual::VirtualClock;
 use punctual_durable::{
-    Admitted, CancelCause, JobId, Moment, NewJob, OnConflict, PostgresOptions, PostgresStore, Redriven, Refused, Store,
-    StoreError, Unique,
+    Admitted, CancelCause, Ctx, Failure, Job, JobId, Jobs, Moment, NewJob, OnConflict, PostgresOptions, PostgresStore,
+    Redriven, Refused, Store, StoreError, Unique,
 };
 use punctual_testkit::postgres::{Schema, Server, connect};
 use punctual_testkit::{NODE, beat, block_on};
+use serde::{Deserialize, Serialize};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Nothing that is told takes as long as this, on any machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open(url: &str, schema: &Schema) -> PostgresStore {
     block_on(PostgresOptions::new().schema(schema.name()).timeout(2 * SECOND).open(url)).unwrap()
@@ -132,6 +144,59 @@ fn a_process_that_is_asked_for_much_keeps_its_lease() {
     cancels.into_iter().for_each(|cancel| drop(block_on(cancel)));
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+struct Note(u32);
+
+impl Job for Note {
+    const KIND: &'static str = "note";
+    type Output = u32;
+}
+
+/// C42, C49: what one process does another hears of over its line. The clock stands still, so nobody looks by himself, and no heart beats.
+#[test]
+fn a_node_hears_what_another_process_does_while_the_clock_stands_still() {
+    let (schema, clock) = (Schema::new(), VirtualClock::new());
+    let process = |seed| {
+        let store = block_on(PostgresOptions::new().clock(&clock).schema(schema.name()).open(schema.url())).unwrap();
+        block_on(Jobs::builder().clock(&clock).seed(seed).over(Arc::new(store))).unwrap()
+    };
+    let (near, far) = (process(1), process(2));
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    near.on(move |note: Note, _: Ctx| {
+        let stops = Stops(tell.lock().unwrap().clone(), note.0);
+        async move {
+            stops.0.send(format!("{} begins", stops.1)).unwrap();
+            std::future::pending::<()>().await;
+            Ok::<_, Failure>(stops.1)
+        }
+    });
+    let hear = || told.recv_timeout(PATIENCE).expect("it is told");
+    let node = block_on(near.start()).unwrap();
+    clock.settle().unwrap();
+    let ready = block_on(far.now().enqueue(Note(1))).unwrap();
+    assert_eq!(hear(), "1 begins");
+    block_on(far.cancel(ready.id())).unwrap();
+    assert_eq!(hear(), "1 stops");
+
+    // An instant that is to come is told too: without that the clock would not stop there for anybody.
+    let due = block_on(far.after(SECOND / 2).enqueue(Note(2))).unwrap();
+    clock.advance(SECOND / 2).unwrap();
+    assert_eq!(hear(), "2 begins");
+    block_on(far.cancel(due.id())).unwrap();
+    assert_eq!(hear(), "2 stops");
+    block_on(node.shutdown(SECOND));
+}
+
+/// Says so when it is dropped.
+struct Stops(Sender<String>, u32);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        let _ = self.0.send(format!("{} stops", self.1));
+    }
+}
+
 /// A process whose role may not see other users' transactions says what it sees.
 #[test]
 fn the_oldest_snapshot_is_seen_as_long_as_it_is_held() {
@@ -155,10 +220,90 @@ fn the_oldest_snapshot_is_seen_as_long_as_it_is_held() {
     assert_eq!((age(&store), age(&plain)), (None, None));
 
     // Who has written holds it up too, also without a snapshot.
-    holder.batch_execute("CREATE TABLE t (n int); BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    holder.batch_execute("CREATE TABLE t (n int)").unwrap();
+    holder.batch_execute("BEGIN; INSERT INTO t VALUES (1)").unwrap();
     assert!(age(&store).is_some());
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(age(&store), None);
+
+    // And a transaction that was prepared, though nobody is connected any more who began it.
+    holder.batch_execute("BEGIN; INSERT INTO t VALUES (2); PREPARE TRANSACTION 'left'").unwrap();
+    drop(holder);
+    assert!(age(&store).is_some());
+    assert!(age(&plain).is_some(), "everybody may see it");
+    owner.batch_execute("COMMIT PREPARED 'left'").unwrap();
+    assert_eq!(age(&store), None);
+}
+
+/// What is held for more than five minutes is warned of, with the name of whoever holds it. So as not to wait for that, the clock that the age is
+/// read from is ten minutes ahead of the one that says when a transaction began.
+#[test]
+fn a_snapshot_that_is_held_for_long_is_warned_of() {
+    let server = Server::start_fast();
+    let schema = Schema::at(server.url());
+    let mut owner = connect(server.url()).unwrap();
+    owner
+        .batch_execute(
+            "CREATE SCHEMA ahead; CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+             AS $$ SELECT pg_catalog.clock_timestamp() + interval '10 minutes' $$",
+        )
+        .unwrap();
+    let mut holder = connect(server.url()).unwrap();
+    let held_by: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    holder.batch_execute("BEGIN; CREATE TABLE t (n int)").unwrap();
+    let warnings = Warnings::listen();
+    let ahead = "?options=-c%20search_path%3Dahead%2Cpg_catalog";
+    let store = open(&format!("{}{ahead}", server.url()), &schema);
+    assert!(block_on(store.oldest_snapshot()).unwrap() > Some(600 * SECOND), "the fault happened");
+    let warned = |words: &BTreeMap<String, String>| {
+        words["message"] == "a transaction holds up vacuum"
+            && words["holder"].contains(&format!("process {held_by} of postgres"))
+    };
+    let found = std::iter::from_fn(|| warnings.recv_timeout(PATIENCE).ok()).find(warned);
+    let age = &found.expect("it is warned of")["age"];
+    assert!(age.starts_with("60"), "{age}");
+}
+
+/// Passes on what is warned of, in words.
+struct Warnings(Mutex<Sender<BTreeMap<String, String>>>);
+
+impl Warnings {
+    /// Stores have threads of their own, so it hears those of all tests.
+    fn listen() -> Receiver<BTreeMap<String, String>> {
+        let (tell, told) = channel();
+        tracing::subscriber::set_global_default(Self(Mutex::new(tell))).expect("the first one");
+        told
+    }
+}
+
+struct Words(BTreeMap<String, String>);
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "punctual" && *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut words = Words(BTreeMap::new());
+        event.record(&mut words);
+        // Whoever has heard enough is gone.
+        let _ = self.0.lock().unwrap().send(words.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
 #[test]

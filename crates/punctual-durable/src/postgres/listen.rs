@@ -26,7 +26,7 @@ use crate::time::Timestamp;
 /// How often to ask whether the server is still there, and what time it is.
 const CHECK: Duration = Duration::from_millis(2_500);
 
-/// So many checks are a minute, after which to ask who holds up vacuum.
+/// So many checks are a minute. With the first of each goes the question who holds up vacuum.
 const CHECKS_A_MINUTE: usize = 24;
 
 /// How long to wait before another try; doubles up to the second.
@@ -132,12 +132,12 @@ async fn check(shared: &Shared) -> Fault {
         if let Err(fault) = shared.measure().await {
             return fault;
         }
-        checks = checks.wrapping_add(1);
         if checks.is_multiple_of(CHECKS_A_MINUTE)
             && let Err(fault) = shared.warn_of_snapshot().await
         {
             tracing::debug!(target: "punctual", error = %fault.told, "who holds up vacuum is not known");
         }
+        checks = checks.wrapping_add(1);
     }
 }
 
