@@ -4,16 +4,21 @@
 //! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity, and what ran under the
 //!    old one is told to stop at that moment, by the heart itself: the loop of the node may be waiting for a store that does not answer.
 //! 2. The lease is given up by the monotonic clock before the store can take it: a heartbeat counts from when it was sent.
+//! 3. It beats whether or not it was answered, and joins again without waiting long for one answer: whoever asked once and waited would lose the lease
+//!    with the connection that the question went by, though another one would do.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use punctual::{Clock, JobHandle, Scheduler};
 
 use crate::error::StoreError;
 use crate::id::{Ids, NodeId};
-use crate::store::{Beat, Store};
+use crate::store::{Beat, Pulse, Reply, Store};
 
 /// Beats in a lease.
 const BEATS: u32 = 4;
@@ -21,6 +26,8 @@ const BEATS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Heart {
     node: AtomicU64,
+    /// The store knows of it.
+    is_joined: AtomicBool,
     beat: Mutex<Beat>,
     /// What runs on the lease.
     runs: Mutex<Vec<Weak<JobHandle<()>>>>,
@@ -30,12 +37,22 @@ impl Heart {
     pub(crate) fn new(node: NodeId) -> Self {
         let name = format!("process {}", std::process::id());
         let beat = Beat { node, name, kinds: Vec::new(), paused: Vec::new(), workers: 0 };
-        Self { node: AtomicU64::new(node.to_u64()), beat: Mutex::new(beat), runs: Mutex::default() }
+        Self {
+            node: AtomicU64::new(node.to_u64()),
+            is_joined: AtomicBool::new(true),
+            beat: Mutex::new(beat),
+            runs: Mutex::default(),
+        }
     }
 
     /// Who this process is at this moment.
     pub(crate) fn node(&self) -> NodeId {
         NodeId::from_u64(self.node.load(Ordering::Acquire))
+    }
+
+    /// Whether there is any use in asking for work. Whoever waits for it is woken.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.is_joined.load(Ordering::Acquire)
     }
 
     /// What it says of itself; answers whether that is news.
@@ -67,6 +84,7 @@ impl Heart {
     fn become_new(&self, ids: &Ids) {
         {
             let mut beat = self.lock();
+            self.is_joined.store(false, Ordering::Release);
             beat.node = ids.node();
             self.node.store(beat.node.to_u64(), Ordering::Release);
         }
@@ -89,52 +107,67 @@ pub(crate) struct Body {
     pub(crate) ids: Arc<Ids>,
 }
 
+/// A heartbeat on its way: when it was sent, and what the store says to it.
+type Sent = (Instant, Reply<Pulse>);
+
 impl Body {
     /// Beats until the engine is gone. The lease began at the earliest when the join was sent.
     pub(crate) async fn live(self, lease: Duration, joined: Instant) {
+        let (period, kept) = (lease / BEATS, lease * (BEATS - 1) / BEATS);
         let mut renewed = joined;
+        // No beat waits for the answer to another: its connection may have been lost without a word.
+        let mut beats: Vec<Sent> = Vec::new();
         loop {
-            if !rest(&self.engine, lease / BEATS).await {
-                return;
-            }
-            let sent = self.clock.now();
-            let left = (lease * (BEATS - 1) / BEATS).saturating_sub(sent - renewed);
-            let answer = within(&self.engine, left, self.store.heartbeat(self.heart.beat())).await;
-            let is_lost = match answer {
-                Some(Ok(pulse)) => {
-                    renewed = sent;
-                    for (job, fence) in pulse.stop {
-                        self.store.signals().stop(self.heart.node(), job, fence);
+            let left = kept.saturating_sub(self.clock.now() - renewed);
+            let mut pause = std::pin::pin!(rest(&self.engine, period.min(left)));
+            let is_known = loop {
+                match first(&mut beats, pause.as_mut()).await {
+                    First::Answer(sent, Ok(pulse)) if pulse.known => {
+                        renewed = renewed.max(sent);
+                        beats.retain(|(at, _)| *at > sent);
+                        for (job, fence) in pulse.stop {
+                            self.store.signals().stop(self.heart.node(), job, fence);
+                        }
                     }
-                    !pulse.known
+                    First::Answer(_, Ok(_)) => break false,
+                    // What is left of the lease is there to try again.
+                    First::Answer(_, Err(error)) => {
+                        tracing::warn!(target: "punctual", %error, "a heartbeat failed");
+                    }
+                    First::Time { is_alive: true } => break true,
+                    First::Time { is_alive: false } => return,
                 }
-                // What is left of the lease is there to try again.
-                Some(Err(error)) => {
-                    tracing::warn!(target: "punctual", %error, "a heartbeat failed");
-                    left.is_zero()
-                }
-                None => true,
             };
-            if is_lost {
-                tracing::warn!(target: "punctual", node = %self.heart.node(), "the lease was lost");
-                renewed = self.start_anew().await;
+            let now = self.clock.now();
+            if is_known && now - renewed < kept {
+                beats.push((now, self.store.heartbeat(self.heart.beat())));
+                continue;
             }
+            tracing::warn!(target: "punctual", node = %self.heart.node(), "the lease was lost");
+            beats.clear();
+            let Some(joined) = self.start_anew(period).await else { return };
+            renewed = joined;
         }
     }
 
-    async fn start_anew(&self) -> Instant {
+    /// Takes a new identity and joins under it, however often that takes. Answers when the join was sent; `None` if the engine is gone.
+    async fn start_anew(&self, patience: Duration) -> Option<Instant> {
         self.heart.become_new(&self.ids);
         self.store.signals().work();
         loop {
             let sent = self.clock.now();
-            match self.store.join(self.heart.beat()).await {
-                Ok(()) => {
+            match within(&self.engine, patience, self.store.join(self.heart.beat())).await {
+                Some(Ok(())) => {
+                    self.heart.is_joined.store(true, Ordering::Release);
                     self.store.signals().work();
-                    return sent;
+                    return Some(sent);
                 }
-                Err(error) => tracing::warn!(target: "punctual", %error, "could not join again"),
+                Some(Err(error)) => tracing::warn!(target: "punctual", %error, "could not join again"),
+                None => tracing::warn!(target: "punctual", "nobody answers who could be joined"),
             }
-            rest(&self.engine, Duration::from_secs(1)).await;
+            if !rest(&self.engine, Duration::from_secs(1)).await {
+                return None;
+            }
         }
     }
 }
@@ -147,16 +180,33 @@ pub(crate) async fn rest(engine: &Scheduler, time: Duration) -> bool {
     }
 }
 
+/// What comes first.
+enum First {
+    /// The answer to a heartbeat that was sent then.
+    Answer(Instant, Result<Pulse, StoreError>),
+    /// The end of the pause, unless the engine is gone.
+    Time { is_alive: bool },
+}
+
+/// Waits for an answer to any of the heartbeats, which is then none of them any more, or for the end of the pause.
+async fn first(beats: &mut Vec<Sent>, mut pause: Pin<&mut impl Future<Output = bool>>) -> First {
+    poll_fn(|cx| {
+        for at in 0..beats.len() {
+            if let Poll::Ready(answer) = beats[at].1.as_mut().poll(cx) {
+                return Poll::Ready(First::Answer(beats.remove(at).0, answer));
+            }
+        }
+        pause.as_mut().poll(cx).map(|is_alive| First::Time { is_alive })
+    })
+    .await
+}
+
 /// What the store answers, if it does so in time.
-async fn within<T>(
-    engine: &Scheduler,
-    time: Duration,
-    mut answer: crate::store::Reply<T>,
-) -> Option<Result<T, StoreError>> {
+async fn within<T>(engine: &Scheduler, time: Duration, mut answer: Reply<T>) -> Option<Result<T, StoreError>> {
     let mut timeout = std::pin::pin!(rest(engine, time));
-    std::future::poll_fn(|cx| {
-        if let std::task::Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return std::task::Poll::Ready(Some(answer));
+    poll_fn(|cx| {
+        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Some(answer));
         }
         timeout.as_mut().poll(cx).map(|_| None)
     })

@@ -7,6 +7,7 @@
 //! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile more comes together. A
 //!    store in one file gets both at the same moment, so that it can write them in one commit. The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
+//! 5. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -256,6 +257,11 @@ impl Worker {
     fn lost_lease(&mut self) {
         self.running.values_mut().for_each(|run| run.stop(Stop::LeaseLost));
         self.finishes.clear();
+        // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
+        (self.finishing, self.claiming, self.pruning) = (None, None, None);
+        if self.tending.take().is_some() || self.tend == Tend::WithClaim {
+            self.tend = Tend::Now;
+        }
         self.node = self.jobs.node_id();
         self.listener = self.jobs.store().signals().listen(self.node);
         self.is_hungry = true;
@@ -277,6 +283,9 @@ impl Worker {
     /// One turn: everything there is to ask the store, and what it has answered.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.heed_answers().await?;
+        if !self.jobs.heart().is_joined() {
+            return Ok(());
+        }
         self.introduce().await?;
         self.reconcile().await?;
         let (may_finish, may_claim) = (self.may_finish(), self.may_claim());
@@ -498,10 +507,14 @@ impl Worker {
 
     /// Has ended jobs forgotten, if it is time to.
     fn begin_pruning(&mut self) {
-        if self.pruning.is_none() && self.stopping.is_none() && self.prune_from <= self.jobs.store().now() {
+        if self.pruning.is_none() && self.may_prune() && self.prune_from <= self.jobs.store().now() {
             self.prune_at = Timestamp::NEVER;
             self.pruning = Some(((), self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX)));
         }
+    }
+
+    fn may_prune(&self) -> bool {
+        self.stopping.is_none() && self.jobs.heart().is_joined()
     }
 
     fn pruned(&mut self, pruned: usize) {
@@ -535,7 +548,7 @@ impl Worker {
         let heard = self.listener.heard();
         self.hear(heard);
         let is_idle = self.running.is_empty() && !self.has_asked() && !self.has_more_to_do() && !self.is_contended;
-        if is_idle && self.rest.is_none() {
+        if is_idle && self.rest.is_none() && self.jobs.heart().is_joined() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
         }
     }
@@ -549,8 +562,8 @@ impl Worker {
         let wanted = if rest.is_some() {
             rest
         } else {
-            // Who shuts down forgets nothing any more: that instant would come, and come again.
-            let prune = self.stopping.is_none().then_some(self.prune_at);
+            // Otherwise that instant would come, and come again.
+            let prune = self.may_prune().then_some(self.prune_at);
             [self.tend_at, self.due_at, self.claim_at, poll, prune].into_iter().flatten().min()
         };
         let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
@@ -605,9 +618,10 @@ impl Worker {
 
     /// Whether another turn would ask the store for something.
     fn has_more_to_do(&self) -> bool {
-        self.should_tend()
+        let has_more = self.should_tend()
             || (self.may_finish() && !self.finishes.is_empty())
-            || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty())
+            || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty());
+        has_more && self.jobs.heart().is_joined()
     }
 
     /// Whether the next finishes may go. In one file they go with a claim, into one commit; over a network nothing waits for the other.
@@ -656,6 +670,8 @@ impl Worker {
         let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));
         let alarm = self.ring_after(stop.grace, is_over.clone());
         self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: 0, _alarm: alarm });
+        // Nobody here needs to know what was forgotten.
+        self.pruning = None;
     }
 
     /// Once the grace is over, whatever runs is told to stop.

@@ -166,6 +166,15 @@ impl Proxy {
         self.shared.go(Way::Blackhole);
     }
 
+    /// Passes nothing on any more for the connections there are, and does not end them either, as after a fail-over, or a firewall that has forgotten
+    /// them; says how many. New ones are welcome.
+    pub fn forget(&self) -> usize {
+        let mut state = self.shared.lock();
+        state.way = Way::Pass;
+        state.links.iter().for_each(|link| link.lossy.store(true, Ordering::Relaxed));
+        state.links.len()
+    }
+
     /// Every piece arrives so much later, either way.
     pub fn delay(&self, delay: Duration) {
         self.shared.go(Way::Delay(delay));

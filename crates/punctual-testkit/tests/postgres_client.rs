@@ -144,6 +144,28 @@ fn a_process_that_is_asked_for_much_keeps_its_lease() {
     cancels.into_iter().for_each(|cancel| drop(block_on(cancel)));
 }
 
+/// What a node asks for is asked again soon, because the connection may be lost. If it is the database that is slow, it is waited for longer each time,
+/// up to what was set: or nothing would ever be done.
+#[test]
+fn a_database_that_is_slow_is_given_more_time() {
+    let schema = Schema::new();
+    let options = PostgresOptions::new().schema(schema.name()).timeout(4 * SECOND);
+    let store = block_on(options.open(schema.url())).unwrap();
+    block_on(store.join(beat(NODE, &["k"]))).unwrap();
+    let mut client = schema.connect();
+    let mut lock = client.transaction().unwrap();
+    lock.batch_execute("LOCK TABLE node IN ACCESS EXCLUSIVE MODE").unwrap();
+    for patience in ["3s", "4s"] {
+        let error = block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap_err();
+        assert!(
+            error.is_transient() && error.to_string().ends_with(&format!("did not answer within {patience}")),
+            "{error}"
+        );
+    }
+    lock.rollback().unwrap();
+    assert!(block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap().known);
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Note(u32);
 

@@ -1,7 +1,8 @@
 //! Connections: those that operations share, and how one is made.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -29,6 +30,12 @@ const RESERVED: usize = 3;
 
 /// How often to do again, on another connection, what can be done twice.
 const ELSEWHERE_MAX: usize = 2;
+
+/// How long a node waits for an answer before it asks again, unless it has found that to be too short: a connection that was lost without
+/// a word must not hold its work up for as long as a caller may be ready to wait.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const NO_CONNECTION: &str = "no connection was to be had in time";
 
 /// A function of the schema.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +71,8 @@ pub(super) struct Database {
     tls: MakeRustlsConnect,
     schema: SchemaName,
     timeout: Duration,
+    /// What a node asked for that took longer than it waited, and how long it waits now.
+    slow: Mutex<HashMap<&'static str, Duration>>,
     /// Every connection so far goes to the server itself, so statements can be prepared.
     can_prepare: Arc<AtomicBool>,
 }
@@ -90,7 +99,7 @@ impl Database {
             .build()
             .map_err(|error| StoreError::permanent(format!("cannot make connections: {error}")))?;
         let callers = Semaphore::new(pool_size.saturating_sub(RESERVED).max(1));
-        Ok(Self { pool, callers, tls, schema, timeout, can_prepare })
+        Ok(Self { pool, callers, tls, schema, timeout, slow: Mutex::default(), can_prepare })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
@@ -109,7 +118,7 @@ impl Database {
             PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
                 Fault::new(what, &error)
             }
-            PoolError::Timeout(_) => Fault::timed_out(what, "no connection was to be had in time"),
+            PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
             other => Fault::timed_out(what, other),
         })
     }
@@ -126,13 +135,22 @@ impl Database {
         let sql = self.sql(function, select, parameters.len());
         let mut tries = Tries::new(self, function);
         loop {
-            let client = self.client(what).await?;
+            let client = tries.client().await?;
             let answer = async { self.ask(&client, &sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
-            let answer = tokio::time::timeout(self.timeout, answer).await;
+            let answer = tokio::time::timeout(tries.patience(), answer).await;
             if let Some(done) = tries.judge(client, answer) {
                 return done;
             }
         }
+    }
+
+    /// Nobody has answered for so long: connections that nobody has used since may be lost as well, and are not used again.
+    pub(super) fn doubt(&self, silence: Duration) {
+        self.pool.retain(|_, metrics| metrics.last_used() < silence);
+    }
+
+    fn slow(&self) -> MutexGuard<'_, HashMap<&'static str, Duration>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks by a statement that the connection has prepared, if it can: the server need not read and plan it each time.
@@ -161,10 +179,6 @@ impl Database {
         let turn = tokio::time::timeout(self.timeout, self.callers.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| Fault::timed_out(what, "too much is asked for at a time"))
     }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
-    }
 }
 
 /// Looks at each new connection before it is used.
@@ -186,7 +200,8 @@ fn look_where_it_goes(can_prepare: Arc<AtomicBool>, timeout: Duration) -> Hook {
 /// it does not matter whether it was done.
 pub(super) struct Tries<'a> {
     database: &'a Database,
-    what: &'static str,
+    function: Function,
+    patience: Duration,
     again: usize,
     elsewhere: usize,
 }
@@ -194,7 +209,27 @@ pub(super) struct Tries<'a> {
 impl<'a> Tries<'a> {
     pub(super) fn new(database: &'a Database, function: Function) -> Self {
         let elsewhere = if function.is_repeatable { ELSEWHERE_MAX } else { 0 };
-        Self { database, what: function.what, again: AGAIN_MAX, elsewhere }
+        let patience = if function.is_of_node {
+            database.slow().get(function.name).copied().unwrap_or(PATIENCE).min(database.timeout)
+        } else {
+            database.timeout
+        };
+        Self { database, function, patience, again: AGAIN_MAX, elsewhere }
+    }
+
+    /// How long to wait for the answer.
+    pub(super) const fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// A connection for the next try.
+    pub(super) async fn client(&self) -> Result<Object, Fault> {
+        let what = self.function.what;
+        let client = tokio::time::timeout(self.patience, self.database.client(what)).await;
+        client.unwrap_or_else(|_| {
+            self.be_patient();
+            Err(Fault::timed_out(what, NO_CONNECTION))
+        })
     }
 
     /// What came of one try, and whether its connection can be used again; `None` if there is to be another.
@@ -204,7 +239,10 @@ impl<'a> Tries<'a> {
         answer: Result<Result<T, Fault>, Elapsed>,
     ) -> Option<Result<T, Fault>> {
         let fault = match answer {
-            Ok(Ok(done)) => return Some(Ok(done)),
+            Ok(Ok(done)) => {
+                self.database.slow().remove(self.function.name);
+                return Some(Ok(done));
+            }
             Ok(Err(fault)) => fault,
             Err(_) => return Some(Err(self.give_up(client))),
         };
@@ -237,8 +275,18 @@ impl<'a> Tries<'a> {
     fn give_up(&self, client: Object) -> Fault {
         let (cancel, tls) = (client.cancel_token(), self.database.tls.clone());
         drop(Object::take(client));
+        self.database.doubt(self.patience);
+        self.be_patient();
         // If that is not heard either, the server ends it when it finds the connection closed.
-        tokio::spawn(async move { cancel.cancel_query(tls).await });
-        Fault::timed_out(self.what, format!("the database did not answer within {:?}", self.database.timeout))
+        tokio::spawn(tokio::time::timeout(PATIENCE, async move { cancel.cancel_query(tls).await }));
+        let (what, patience) = (self.function.what, self.patience);
+        Fault::timed_out(what, format!("the database did not answer within {patience:?}"))
+    }
+
+    /// If the database is slow, and nothing was lost, the next ones have more time: or they would be begun again and again, and never be done.
+    fn be_patient(&self) {
+        if self.function.is_of_node {
+            self.database.slow().insert(self.function.name, self.patience * 2);
+        }
     }
 }

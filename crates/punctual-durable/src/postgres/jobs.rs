@@ -31,7 +31,7 @@ const GET: Function = Function::new("get", "look up a job").repeatable();
 const QUERY: Function = Function::new("query", "look up jobs").repeatable();
 const EXPLAIN: Function = Function::new("explain", "explain a job").repeatable();
 const REDRIVE: Function = Function::new("redrive", "redrive a job");
-const PRUNE: Function = Function::new("prune", "prune jobs");
+const PRUNE: Function = Function::new("prune", "prune jobs").of_node();
 const PURGE: Function = Function::new("purge", "purge jobs");
 
 /// The database's present, in an answer that has to do with time.

@@ -90,12 +90,15 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> Result<(), Fault> {
 /// Begins to listen.
 async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
     let fault = |error: tokio_postgres::Error| Fault::new(LISTENING, &error);
-    let connecting = shared.line.address.config.connect(shared.line.tls.clone());
+    let connecting = async {
+        let (client, wire) = shared.line.address.config.connect(shared.line.tls.clone()).await?;
+        let wire = tokio::spawn(hear(shared.clone(), wire));
+        let channel = shared.database.schema().quoted();
+        client.batch_execute(&format!("LISTEN {channel}")).await?;
+        Ok((client, wire))
+    };
     let connected = tokio::time::timeout(TIMEOUT, connecting).await;
     let (client, wire) = connected.map_err(|_| Fault::timed_out(LISTENING, "it took too long"))?.map_err(fault)?;
-    let wire = tokio::spawn(hear(shared.clone(), wire));
-    let channel = shared.database.schema().quoted();
-    client.batch_execute(&format!("LISTEN {channel}")).await.map_err(fault)?;
     shared.line.set(Some(Arc::new(client)));
     shared.measure().await?;
     Ok(wire)

@@ -69,7 +69,16 @@ impl Shared {
             (&lease, Type::INT8),
             (&at, Type::INT8),
         ];
-        self.database.call(function, "*", &parameters).await
+        let mut answer = std::pin::pin!(self.database.call(function, "*", &parameters));
+        // Before the next beat, which is to go by a connection that is sound.
+        let silence = self.lease / 8;
+        match tokio::time::timeout(silence, answer.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.database.doubt(silence);
+                answer.await
+            }
+        }
     }
 
     pub(super) async fn leave(&self, node: NodeId) -> Result<(), Fault> {

@@ -126,6 +126,9 @@ impl PostgresOptions {
     /// How long to wait for the database's answer; 30 s by default. What takes longer is cancelled, and an error that
     /// [is transient](StoreError::is_transient). It is this process that watches, so it holds behind a pooler too.
     ///
+    /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, then 6 s, and so on up to this: so a connection
+    /// that was lost without a word does not hold its work up, and a slow database has its time.
+    ///
     /// # Example
     /// ```
     /// use std::time::Duration;
@@ -306,15 +309,19 @@ impl<'a> Url<'a> {
         if !self.says("connect_timeout") {
             config.connect_timeout(Duration::from_secs(5));
         }
-        // A server that vanishes without a word is noticed within half a minute, not within two hours.
+        // A server that vanishes without a word is noticed within some five seconds, whether something was on its way to it or from it; one that is
+        // slow is not taken for one that is gone.
         if !self.says("keepalives_idle") {
-            config.keepalives_idle(Duration::from_secs(10));
+            config.keepalives_idle(Duration::from_secs(2));
         }
         if !self.says("keepalives_interval") {
-            config.keepalives_interval(Duration::from_secs(5));
+            config.keepalives_interval(Duration::from_secs(1));
         }
         if !self.says("keepalives_retries") {
             config.keepalives_retries(3);
+        }
+        if !self.says("tcp_user_timeout") {
+            config.tcp_user_timeout(Duration::from_secs(5));
         }
         if !self.says("application_name") {
             config.application_name("punctual");
@@ -388,18 +395,20 @@ mod tests {
         assert_eq!(server.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         assert_eq!((server.config.get_ssl_mode(), server.trust), (SslMode::Prefer, Trust::Anybody));
         assert_eq!(server.config.get_application_name(), Some("punctual"));
+        assert_eq!(server.config.get_tcp_user_timeout(), Some(&Duration::from_secs(5)));
     }
 
     #[test]
     fn the_url_has_our_parameters_and_those_of_the_driver() {
         let url = "postgresql://a@h1:1,h2:2/app?schema=jobs&lease=2500ms&pool_size=3&timeout=7&application_name=mine\
-                   &connect_timeout=9&listen_url=postgres%3A%2F%2Fdirect%2Fapp%3Fsslmode%3Ddisable";
+                   &connect_timeout=9&tcp_user_timeout=8&listen_url=postgres%3A%2F%2Fdirect%2Fapp%3Fsslmode%3Ddisable";
         let Settings { schema, server, direct, lease, timeout, pool_size, .. } = settings(url);
         assert_eq!((schema.quoted(), pool_size), ("\"jobs\"", 3));
         assert_eq!((lease, timeout), (Duration::from_millis(2_500), Duration::from_secs(7)));
         assert_eq!(server.config.get_hosts().len(), 2);
         assert_eq!(server.config.get_application_name(), Some("mine"));
         assert_eq!(server.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
+        assert_eq!(server.config.get_tcp_user_timeout(), Some(&Duration::from_secs(8)));
         assert_eq!(direct.config.get_hosts(), [Host::Tcp("direct".into())]);
         assert_eq!(direct.config.get_ssl_mode(), SslMode::Disable);
     }

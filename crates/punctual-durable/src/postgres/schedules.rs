@@ -93,8 +93,8 @@ impl Shared {
     async fn try_to_fire(&self, fire: &Fire, job: &Result<&NewJob, Fired>) -> Result<Fired, Fault> {
         let mut tries = Tries::new(&self.database, FIRE_BEGIN);
         loop {
-            let mut client = self.database.client(FIRE_BEGIN.what).await?;
-            let fired = tokio::time::timeout(self.database.timeout(), self.transact(&mut client, fire, job)).await;
+            let mut client = tries.client().await?;
+            let fired = tokio::time::timeout(tries.patience(), self.transact(&mut client, fire, job)).await;
             if let Some(fired) = tries.judge(client, fired) {
                 return fired;
             }

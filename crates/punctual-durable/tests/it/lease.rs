@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use punctual_durable::{Failure, Jobs, Node, Outcome};
 
-use crate::bed::{Bed, Log, SECOND, Say, say, wait, with_leases};
+use crate::bed::{Bed, HOUR, Log, SECOND, Say, say, wait, with_leases};
 
 /// C39, C38: a node that is gone without a word; its job runs elsewhere within the lease, with a higher fence and the same attempt.
 #[test]
@@ -95,6 +95,45 @@ fn a_late_answer_does_not_lengthen_the_lease() {
     assert_eq!(log.lines(), ["first"]);
     bed.advance(SECOND * 15);
     assert_eq!(log.lines(), ["first", "first stops", "x"]);
+}
+
+/// C39: a heartbeat that is lost on the way costs no lease while another one comes through. Once it was waited for, and that took all
+/// the time that was left.
+#[test]
+fn a_heartbeat_that_nobody_answers_costs_no_lease() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let (_other, nodes) = first_and_other(&bed, &log);
+    let was = nodes[0].id();
+    for _ in 0..3 {
+        bed.line().swallow(true);
+        bed.advance(SECOND * 5 / 2);
+        bed.line().swallow(false);
+        bed.advance(SECOND * 60);
+    }
+    assert_eq!((log.lines(), nodes[0].id()), (vec!["first".to_owned()], was));
+}
+
+/// C51: whoever lost a lease, because everything he asked for was swallowed, works again within five seconds after the store can be asked again, though
+/// nothing of that is ever answered. Once he waited for it: the loop for what it had claimed, the heart for its join.
+#[test]
+fn what_was_asked_in_vain_is_not_waited_for_once_the_lease_is_lost() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    let node = wait(bed.jobs.start()).unwrap();
+    bed.settle();
+    let was = node.id();
+    bed.line().swallow(true);
+    let job = wait(bed.another().now().enqueue(say("x"))).unwrap();
+    // Long enough for it to want to prune, which has to wait too.
+    bed.advance(HOUR + SECOND * 33);
+    assert_ne!(node.id(), was);
+    assert!(log.lines().is_empty());
+    bed.line().swallow(false);
+    bed.advance(SECOND * 5);
+    assert_eq!(log.lines(), ["x"]);
+    assert_eq!(wait(job.result()).unwrap(), "x");
 }
 
 /// C39: while both are alive their leases are, however long.

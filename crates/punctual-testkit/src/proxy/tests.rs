@@ -163,6 +163,25 @@ fn a_blackhole_takes_everything_and_gives_nothing() {
 }
 
 #[test]
+fn a_connection_that_is_forgotten_is_silent_and_a_new_one_is_not() {
+    let proxy = Proxy::start(echo());
+    let old = connect(&proxy);
+    say(&old, b"x");
+    hear(&old, b"x");
+    assert_eq!(proxy.forget(), 1);
+    let new = connect(&proxy);
+    say(&old, b"hello");
+    say(&new, b"y");
+    hear(&new, b"y");
+    while proxy.counts().swallowed < 5 {
+        thread::yield_now();
+    }
+    old.set_nonblocking(true).unwrap();
+    assert_eq!((&old).read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(proxy.counts().to_server, 2);
+}
+
+#[test]
 fn what_a_blackhole_did_not_touch_goes_on() {
     let proxy = Proxy::start(echo());
     let stream = connect(&proxy);
