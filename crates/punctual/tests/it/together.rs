@@ -1,5 +1,7 @@
 //! Jobs that are submitted together: they run like any others, and nobody sleeps through them.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -16,7 +18,7 @@ fn asleep(workers: usize) -> Scheduler {
     let meet = Arc::new(Barrier::new(workers));
     for _ in 0..workers {
         let meet = Arc::clone(&meet);
-        scheduler.now().run(move |_| drop(meet.wait())).unwrap().detach();
+        scheduler.now().run(move |_| _ = meet.wait()).unwrap().detach();
     }
     clock.advance(ms(1)).unwrap();
     scheduler
