@@ -113,9 +113,9 @@ BEGIN
         SELECT array_agg(seq) INTO seqs FROM (SELECT seq FROM due UNION ALL SELECT seq FROM parked) p;
     END IF;
     -- After the rows are there, so that nobody can slip in between: what is known elsewhere is taken out again, with its numbers.
-    doubled := ARRAY(SELECT n.id FROM unnest(ids) AS n (id)
-                     WHERE EXISTS (SELECT FROM history h WHERE h.id = n.id)
-                        OR (EXISTS (SELECT FROM sched s WHERE s.id = n.id) AND EXISTS (SELECT FROM job j WHERE j.id = n.id)));
+    doubled := ARRAY(SELECT h.id FROM history h WHERE h.id = ANY (ids)
+                     UNION ALL
+                     SELECT s.id FROM sched s JOIN job j ON j.id = s.id WHERE s.id = ANY (ids));
     IF doubled <> '{}' THEN
         WITH due AS (
             DELETE FROM job WHERE id = ANY (doubled) AND seq = ANY (seqs) RETURNING tenant
