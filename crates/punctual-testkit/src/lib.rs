@@ -23,6 +23,7 @@ pub mod postgres;
 pub mod proxy;
 pub mod sim;
 pub mod store_suite;
+pub mod warnings;
 
 pub use bed::{Bed, NODE, OTHER, SECOND, beat, block_on, job, unique};
 

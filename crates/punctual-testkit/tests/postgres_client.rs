@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,11 +13,9 @@ use punctual_durable::{
     Redriven, Refused, Store, StoreError, Unique,
 };
 use punctual_testkit::postgres::{Schema, Server, connect};
+use punctual_testkit::warnings::{Words, hear};
 use punctual_testkit::{NODE, beat, block_on};
 use serde::{Deserialize, Serialize};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -273,59 +269,21 @@ fn a_snapshot_that_is_held_for_long_is_warned_of() {
     let mut holder = connect(server.url()).unwrap();
     let held_by: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     holder.batch_execute("BEGIN; CREATE TABLE t (n int)").unwrap();
-    let warnings = Warnings::listen();
+    // Stores have threads of their own, so it hears those of all tests.
+    let (tell, warnings) = channel();
+    let tell = Mutex::new(tell);
+    // Whoever has heard enough is gone.
+    hear(move |words| _ = tell.lock().unwrap().send(words));
     let ahead = "?options=-c%20search_path%3Dahead%2Cpg_catalog";
     let store = open(&format!("{}{ahead}", server.url()), &schema);
     assert!(block_on(store.oldest_snapshot()).unwrap() > Some(600 * SECOND), "the fault happened");
-    let warned = |words: &BTreeMap<String, String>| {
+    let warned = |words: &Words| {
         words["message"] == "a transaction holds up vacuum"
             && words["holder"].contains(&format!("process {held_by} of postgres"))
     };
     let found = std::iter::from_fn(|| warnings.recv_timeout(PATIENCE).ok()).find(warned);
     let age = &found.expect("it is warned of")["age"];
     assert!(age.starts_with("60"), "{age}");
-}
-
-/// Passes on what is warned of, in words.
-struct Warnings(Mutex<Sender<BTreeMap<String, String>>>);
-
-impl Warnings {
-    /// Stores have threads of their own, so it hears those of all tests.
-    fn listen() -> Receiver<BTreeMap<String, String>> {
-        let (tell, told) = channel();
-        tracing::subscriber::set_global_default(Self(Mutex::new(tell))).expect("the first one");
-        told
-    }
-}
-
-struct Words(BTreeMap<String, String>);
-
-impl Visit for Words {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}"));
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "punctual" && *metadata.level() <= Level::WARN
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut words = Words(BTreeMap::new());
-        event.record(&mut words);
-        // Whoever has heard enough is gone.
-        let _ = self.0.lock().unwrap().send(words.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use punctual::Stage;
-use punctual_durable::StartError;
+use punctual_durable::{Jobs, StartError};
 
 use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait, with_faults};
 
@@ -30,18 +30,24 @@ fn what_runs_is_given_back() {
     });
 }
 
+/// Handlers that go on when they are told to.
+fn held_up(jobs: &Jobs) -> tokio::sync::watch::Sender<bool> {
+    let (go, gate) = tokio::sync::watch::channel(false);
+    jobs.on(move |say: Say, _| {
+        let mut gate = gate.clone();
+        async move {
+            let _ = gate.wait_for(|open| *open).await;
+            Ok(say.0)
+        }
+    });
+    go
+}
+
 /// What runs may finish within the grace; nothing new is taken.
 #[test]
 fn what_runs_may_finish() {
     on_every_store(|bed| {
-        let (go, gate) = tokio::sync::watch::channel(false);
-        bed.jobs.on(move |say: Say, _| {
-            let mut gate = gate.clone();
-            async move {
-                let _ = gate.wait_for(|open| *open).await;
-                Ok(say.0)
-            }
-        });
+        let go = held_up(&bed.jobs);
         let node = wait(bed.jobs.node().workers(1).start()).unwrap();
         let first = wait(bed.jobs.now().enqueue(say("first"))).unwrap();
         bed.settle();
@@ -63,14 +69,7 @@ fn what_runs_may_finish() {
 #[test]
 fn a_shutdown_waits_until_the_store_has_heard_of_every_end() {
     let (bed, store) = with_faults();
-    let (go, gate) = tokio::sync::watch::channel(false);
-    bed.jobs.on(move |say: Say, _| {
-        let mut gate = gate.clone();
-        async move {
-            let _ = gate.wait_for(|open| *open).await;
-            Ok(say.0)
-        }
-    });
+    let go = held_up(&bed.jobs);
     let node = wait(bed.jobs.start()).unwrap();
     let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
     bed.settle();

@@ -7,8 +7,9 @@ mod handlers;
 mod orders;
 mod scribe;
 mod skew;
-mod warnings;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use punctual_durable::{Jobs, PostgresOptions};
@@ -19,7 +20,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, schema, lease, seconds] = arguments.as_slice() else { panic!("cluster_node URL SCHEMA LEASE_MS SKEW_S") };
     skew::set_wrong_by(seconds.parse().expect("seconds"));
-    let warnings = warnings::count();
+    let warnings = count_warnings();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("threads").block_on(async {
         let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
@@ -28,7 +29,18 @@ fn main() {
         let separator = if url.contains('?') { '&' } else { '?' };
         let named = format!("{url}{separator}application_name=process%20{}", std::process::id());
         let store = options.open(&named).await.expect("the store");
-        let jobs = Jobs::builder().over(std::sync::Arc::new(store.clone())).await.expect("the store");
+        let jobs = Jobs::builder().over(Arc::new(store.clone())).await.expect("the store");
         Desk::new(jobs, store, &scribe::start(url, schema), warnings).obey().await;
     });
+}
+
+/// Counts what is warned of, and writes it to the standard error.
+fn count_warnings() -> Arc<AtomicU64> {
+    let count = Arc::<AtomicU64>::default();
+    let counted = count.clone();
+    punctual_testkit::warnings::hear(move |words| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        eprintln!("warning: {words:?}");
+    });
+    count
 }
