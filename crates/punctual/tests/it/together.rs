@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use punctual::{DelayQueue, Scheduler, together};
 
-use crate::jobs::on_virtual_clock;
+use crate::jobs::{SOON, on_virtual_clock};
 use crate::queue::ms;
 
 /// A scheduler whose threads are there and sleep: only a wake-up makes them run.
@@ -40,7 +40,7 @@ fn the_outer_one_wakes() {
         together(|| scheduler.now().run(move |_| tell.send(()).unwrap()).unwrap().detach());
         assert!(told.try_recv().is_err());
     });
-    told.recv().unwrap();
+    told.recv_timeout(SOON).unwrap();
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_panic_of_the_body_wakes_too() {
         })
     }));
     assert!(panicked.is_err());
-    told.recv().unwrap();
+    told.recv_timeout(SOON).unwrap();
     // And nothing is held back from now on.
     scheduler.now().run(|_| ()).unwrap().wait().unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 1);
