@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use punctual::Clock;
 use punctual_bench::durable::meter::Meter;
 use punctual_bench::durable::table::Sample;
 use punctual_bench::durable::wait::{in_parallel, wait};
-use punctual_durable::{Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, SqliteStore, Store, Verdict};
+use punctual_durable::{
+    Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, Query, SqliteStore, Store, Verdict,
+};
 
 const NODE: NodeId = NodeId::from_u64(1);
 
@@ -50,6 +52,35 @@ impl Bench {
         let began = Instant::now();
         let store = self.open("parked")?;
         println!("\nreopened with {parked} jobs in {:?}: {:?}", began.elapsed(), wait(store.totals())?);
+        self.enqueue_beside_queries(&store)
+    }
+
+    /// One caller, while another looks again and again for what is not there: each time through all jobs.
+    fn enqueue_beside_queries(&self, store: &SqliteStore) -> Result<()> {
+        let (began, until) = (Instant::now(), Duration::from_millis(3_000 / self.divisor));
+        let (mut count, mut longest, mut queries) = (0, Duration::ZERO, 0);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut looks = 0;
+                while began.elapsed() < until {
+                    let nobodys = Query { kind: Some("nobody".into()), ..Query::default() };
+                    ensure!(wait(store.query(nobodys))?.jobs.is_empty());
+                    looks += 1;
+                }
+                Ok::<u64, anyhow::Error>(looks)
+            });
+            while began.elapsed() < until {
+                let asked = Instant::now();
+                ensure!(wait(store.enqueue(vec![job(count, Moment::NOW)]))?[0].is_ok());
+                longest = longest.max(asked.elapsed());
+                count += 1;
+            }
+            queries = looks.join().map_err(|_| anyhow!("a query panicked"))??;
+            Ok::<(), anyhow::Error>(())
+        })?;
+        println!(
+            "beside {queries} queries that read them all: {count} enqueues by one caller, the longest {longest:?}"
+        );
         Ok(())
     }
 
