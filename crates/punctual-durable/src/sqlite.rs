@@ -15,7 +15,7 @@ mod index;
 mod manage;
 mod queries;
 mod reader;
-mod reading;
+mod rebuild;
 mod rows;
 mod schedules;
 mod writer;

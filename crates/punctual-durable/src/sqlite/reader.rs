@@ -64,7 +64,8 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.questions.close();
-        if let Some(thread) = self.thread.take() {
+        // The last handle of the store may go with an answer, on this very thread.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // It runs nothing that panics; and if it did, whoever waits is told by the closed channel.
             let _ = thread.join();
         }

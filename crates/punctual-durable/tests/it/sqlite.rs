@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use punctual::{Limits, Missed, Rate, Stage, VirtualClock};
 use punctual_durable::{
-    Backoff, Beat, CancelCause, Claim, Finish, Finished, JobId, Moment, NewJob, NodeId, OnConflict, Outcome, Query,
-    Record, Refused, Reply, Retention, Rule, Schedule, SqliteStore, State, Store, StoreError, TenantPolicy, Timestamp,
-    Unique, Verdict,
+    Backoff, Beat, CancelCause, Claim, Finish, Finished, JobId, Moment, NewJob, NodeId, OnConflict, Outcome, Page,
+    Query, Record, Refused, Reply, Retention, Rule, Schedule, SqliteStore, State, Store, StoreError, TenantPolicy,
+    Timestamp, Unique, Verdict,
 };
 
 /// A folder that goes with the test.
@@ -261,6 +263,35 @@ fn a_file_of_the_first_version_is_brought_up_to_date() {
     let indexes = "SELECT count(*) FROM sqlite_schema WHERE name = 'job_running'";
     let left: i64 = tool.query_row(indexes, [], |row| row.get(0)).unwrap();
     assert_eq!((version, left), (2, 0));
+}
+
+/// Who has the last handle may let it go on the very thread that answers.
+#[test]
+fn the_last_handle_may_go_with_the_answer_to_a_query() {
+    struct Task {
+        reply: Mutex<Option<Reply<Page>>>,
+        done: mpsc::Sender<Option<String>>,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            let waker = Waker::from(self.clone());
+            let mut reply = self.reply.lock().unwrap();
+            let poll = reply.as_mut().map(|reply| reply.as_mut().poll(&mut Context::from_waker(&waker)));
+            if poll.is_some_and(|poll| poll.is_ready()) {
+                *reply = None;
+                self.done.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            }
+        }
+    }
+
+    let (folder, (done, told)) = (Folder::new(), mpsc::channel());
+    let store = SqliteStore::open(folder.file(), VirtualClock::new()).unwrap();
+    let reply = store.query(Query::default());
+    drop(store);
+    Waker::from(Arc::new(Task { reply: Mutex::new(Some(reply)), done })).wake();
+    assert_eq!(told.recv().unwrap().as_deref(), Some("punctual-query"));
+    drop(SqliteStore::open(folder.file(), VirtualClock::new()).unwrap());
 }
 
 #[test]
