@@ -3,6 +3,7 @@
 //! It has a connection of its own, which reads what was committed when the query began. Who asks goes by the writer first, so that what
 //! time has brought is written down: a query sees the world as of its call, or later.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,7 +37,8 @@ impl Reader {
         let thread = std::thread::Builder::new().name("punctual-query".to_owned());
         let thread = thread.spawn(move || {
             while let Some(question) = taken.take() {
-                question(&db);
+                // The waker of whoever asked is the user's code. If it panics, the next question is answered all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| question(&db)));
             }
         });
         let thread = thread.map_err(|error| {
@@ -66,7 +68,7 @@ impl Drop for Reader {
         self.questions.close();
         // The last handle of the store may go with an answer, on this very thread.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            // It runs nothing that panics; and if it did, whoever waits is told by the closed channel.
+            // It catches the panics of its questions.
             let _ = thread.join();
         }
     }
