@@ -393,6 +393,7 @@ impl Plan {
         let payload = self.jobs.payload_of(job)?;
         let id = self.own.id.unwrap_or_else(|| self.jobs.new_id());
         let mut new = self.own.job(id, J::KIND, &J::TERMS, self.tenant.clone(), payload);
+        new.is_id_fresh = self.own.id.is_none();
         new.due = self.when.0;
         new.wanted_by = self.own.while_wanted.then(|| self.jobs.node_id());
         new.trace = new.trace.or_else(|| self.jobs.current_trace());

@@ -238,6 +238,49 @@ fn the_last_interest_is_noticed() {
     assert_eq!(one(&mut one_node, "SELECT outcome FROM jobs"), "cancelled");
 }
 
+/// Jobs that somebody's open transaction has locked hold no claim up, and are not forgotten: the queues of their tenants begin with them when
+/// they are free again. With one tenant, and with several.
+#[test]
+fn what_somebody_has_locked_is_left_and_found_again() {
+    for tenants in [1, 3] {
+        let (schema, mut client) = open();
+        one(&mut client, "SET lock_timeout = '5s'; SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
+        let enqueue = "SELECT count(e.status) FROM generate_series(0, 11) n, LATERAL enqueue('k', to_json(n), 't' || n";
+        assert_eq!(one(&mut client, &format!("{enqueue} % {tenants}) e")), "12");
+        let mut other = schema.connect();
+        let mut claim = |max: usize| {
+            let sql = format!("SELECT payload FROM claim(1, {max}, '{{k}}', '{{99}}') WHERE id IS NOT NULL");
+            let mut given: Vec<u8> = ask(&mut client, &sql).unwrap().iter().map(|job| job.parse().unwrap()).collect();
+            given.sort_unstable();
+            given
+        };
+        one(&mut other, "BEGIN; SELECT FROM job WHERE payload IN ('0', '4', '5') FOR UPDATE");
+        assert_eq!(claim(3), [1, 2, 3], "{tenants}");
+        assert_eq!(claim(99), [6, 7, 8, 9, 10, 11], "{tenants}");
+        assert_eq!(claim(99), [0; 0], "{tenants}");
+        one(&mut other, "ROLLBACK");
+        assert_eq!(claim(2), [0, 4], "{tenants}");
+        assert_eq!(claim(99), [5], "{tenants}");
+    }
+}
+
+/// What has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.
+#[test]
+fn what_has_expired_is_stepped_over() {
+    for tenants in [1, 3] {
+        let (_schema, mut client) = open();
+        one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
+        let enqueue = "SELECT count(e.status) FROM generate_series(0, 8) n, LATERAL enqueue('k', to_json(n), 't' || n";
+        assert_eq!(one(&mut client, &format!("{enqueue} % {tenants}) e")), "9");
+        one(&mut client, "UPDATE job SET expires_at = 1 WHERE payload IN ('0', '3', '4')");
+        let claim =
+            "SELECT array_agg(payload::int ORDER BY payload::int) FROM claim(1, 9, '{k}', '{99}') WHERE id IS NOT NULL";
+        assert_eq!(one(&mut client, claim), "{1,2,5,6,7,8}", "{tenants}");
+        one(&mut client, "UPDATE job SET expires_at = NULL");
+        assert_eq!(one(&mut client, claim), "{0,3,4}", "{tenants}");
+    }
+}
+
 /// For people: dates are dates, and of what never comes infinity.
 #[test]
 fn the_view_for_people_has_dates() {

@@ -269,19 +269,29 @@ fn calls_of_workers() -> Vec<Call> {
         let rooms = format!("array_fill({max}::bigint, ARRAY[{}])", kinds.split(',').count());
         format!("SELECT claim(1, {max}, '{{{kinds}}}', {rooms}, {NOW})")
     };
-    // A claim of nothing reads the ledger.
-    let read_ledger = format!("SELECT claim(3, 0, '{{k0}}', '{{1}}', {NOW})");
+    let alike = |tenant: &str, count: u64, due_in: u64| {
+        let (ids, payloads) =
+            (format!("pg_temp.ids({FIRST_NEW}, {})", FIRST_NEW + count - 1), format!("pg_temp.each('{{}}', {count})"));
+        format!(
+            "SELECT enqueue_alike({ids}, {payloads}, 'k1', '{tenant}', NULL, 0::smallint, 1, NULL, {due_in}, NULL, 3, 3, 1000000000, 1000000000, NULL, {NOW})"
+        )
+    };
+    let read_ledger = "SELECT take_news(false)";
     vec![
         Call::new("enqueue_batch, due", put(100, 0)),
         Call::new("enqueue_batch, one", put(1, 0)),
         Call::new("enqueue_batch, parked", put(100, DAY)),
         Call::new("enqueue_batch, known", known),
+        Call::new("enqueue_alike, due", alike("t7", 100, 0)),
+        Call::new("enqueue_alike, parked", alike("t7", 100, DAY)),
+        Call::new("enqueue_alike, of a bounded tenant", alike("bounded", 100, 0))
+            .after(format!("SELECT set_tenant('bounded', true, 5, 500, 5, 2, NULL, NULL, true, NULL, {NOW})")),
         Call::new("enqueue", format!("SELECT enqueue('k1', '{{}}', 't7', at => {NOW})")),
         Call::new("claim, of a long ledger", claim(100, "k0,k1,k2")),
-        Call::new("claim, of all kinds", claim(100, "k0,k1,k2")).after(&read_ledger),
-        Call::new("claim, of one kind", claim(100, "k1")).after(&read_ledger),
-        Call::new("claim, of one job", claim(1, "k0,k1,k2")).after(&read_ledger),
-        Call::new("claim, of nothing", claim(100, "no")).after(&read_ledger),
+        Call::new("claim, of all kinds", claim(100, "k0,k1,k2")).after(read_ledger),
+        Call::new("claim, of one kind", claim(100, "k1")).after(read_ledger),
+        Call::new("claim, of one job", claim(1, "k0,k1,k2")).after(read_ledger),
+        Call::new("claim, of nothing", claim(100, "no")).after(read_ledger),
         Call::new("finish", format!("SELECT pg_temp.finish_all(1, {NOW})")),
     ]
 }
@@ -364,9 +374,9 @@ fn calls_of_people() -> Vec<Call> {
 /// What may be slow: the call, what is complained of, and why it may.
 const ALLOWED: &[(&str, &str, &str)] = &[
     ("claim, of a long ledger", "of ledger", "what the ledger tells is read once, by the next claim, and is gone then"),
-    ("claim, of a long ledger", "absorb sorts", "the same, by kind"),
+    ("claim, of a long ledger", "absorb_work sorts", "the same, by kind"),
     ("tend", "of ledger", "what runs have ended is read once, about once a second, and is gone then"),
-    ("tend", "absorb sorts", "the same, by kind"),
+    ("tend", "absorb_work sorts", "the same, by kind"),
     ("tend, jobs past their time", "promote reads", "what has expired is stepped over until `expire` has settled it"),
     ("query, of a tenant", "query", "a page by id of what is one in a hundred; for people, who wait for it"),
     ("query, by a tag", "query", "for people; an index of tags would burden every enqueue"),

@@ -104,6 +104,113 @@ impl<'a> Columns<'a> {
     }
 }
 
+/// Jobs to take in that differ in nothing but their ids and payloads.
+pub(super) struct Alike<'a> {
+    of: &'a NewJob,
+    ids: Vec<Uuid>,
+    payloads: Vec<&'a str>,
+    tags: Option<String>,
+    priority: i16,
+    cost: i64,
+    due: (Option<i64>, Option<i64>),
+    run_timeout: Option<i64>,
+    max_attempts: i64,
+    max_crashes: i64,
+    backoff: (i64, i64),
+}
+
+impl<'a> Alike<'a> {
+    /// These, if they are alike, their ids are new, and nothing about them has to be decided.
+    pub(super) fn new(jobs: &[&'a NewJob]) -> Option<Self> {
+        let (of, others) = jobs.split_first()?;
+        let is_plain = of.is_id_fresh
+            && of.unique.is_none()
+            && of.wanted_by.is_none()
+            && of.start_within.is_none()
+            && of.deadline.is_none()
+            && of.schedule.is_none()
+            && of.missed == 0;
+        if !is_plain || !others.iter().all(|other| is_like(of, other)) {
+            return None;
+        }
+        Some(Self {
+            of,
+            ids: jobs.iter().map(|job| uuid(job.id)).collect(),
+            payloads: jobs.iter().map(|job| job.payload.as_str()).collect(),
+            tags: array(&of.tags),
+            priority: of.priority.into(),
+            cost: of.cost.into(),
+            due: moment(Some(of.due)),
+            run_timeout: of.run_timeout.map(nanos),
+            max_attempts: of.max_attempts.into(),
+            max_crashes: of.max_crashes.into(),
+            backoff: (nanos(of.backoff.base()), nanos(of.backoff.cap())),
+        })
+    }
+
+    /// The parameters of `enqueue_alike`.
+    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>) -> [Parameter<'s>; 16] {
+        [
+            (&self.ids, Type::UUID_ARRAY),
+            (&self.payloads, Type::TEXT_ARRAY),
+            (&self.of.kind, Type::TEXT),
+            (&self.of.tenant, Type::TEXT),
+            (&self.tags, Type::TEXT),
+            (&self.priority, Type::INT2),
+            (&self.cost, Type::INT8),
+            (&self.due.0, Type::INT8),
+            (&self.due.1, Type::INT8),
+            (&self.run_timeout, Type::INT8),
+            (&self.max_attempts, Type::INT8),
+            (&self.max_crashes, Type::INT8),
+            (&self.backoff.0, Type::INT8),
+            (&self.backoff.1, Type::INT8),
+            (&self.of.trace, Type::TEXT),
+            (at, Type::INT8),
+        ]
+    }
+}
+
+/// Whether two jobs differ in nothing but their ids and payloads.
+fn is_like(one: &NewJob, other: &NewJob) -> bool {
+    // All of them by name: a field that is added must be thought of here.
+    let NewJob {
+        id: _,
+        payload: _,
+        is_id_fresh,
+        kind,
+        tenant,
+        tags,
+        priority,
+        cost,
+        due,
+        start_within,
+        run_timeout,
+        deadline,
+        max_attempts,
+        max_crashes,
+        backoff,
+        unique,
+        wanted_by,
+        schedule,
+        missed,
+        trace,
+    } = one;
+    *is_id_fresh == other.is_id_fresh
+        && *kind == other.kind
+        && *tenant == other.tenant
+        && *tags == other.tags
+        && (*priority, *cost) == (other.priority, other.cost)
+        && (*due, *start_within) == (other.due, other.start_within)
+        && (*run_timeout, *deadline) == (other.run_timeout, other.deadline)
+        && (*max_attempts, *max_crashes) == (other.max_attempts, other.max_crashes)
+        && *backoff == other.backoff
+        && *unique == other.unique
+        && *wanted_by == other.wanted_by
+        && (schedule, missed) == (&other.schedule, &other.missed)
+        && *trace == other.trace
+}
+
 /// The field of a job that PostgreSQL cannot hold, if there is one: its text knows every character but NUL.
 pub(super) fn field_with_nul(job: &NewJob) -> Option<&'static str> {
     let has_nul = |text: &str| text.contains('\0');
@@ -132,15 +239,55 @@ fn array(words: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::id::JobId;
-    use crate::store::{OnConflict, Unique};
+    use crate::id::{JobId, NodeId};
+    use crate::retry::Backoff;
+    use crate::store::{Moment, OnConflict, Unique};
 
     #[test]
     fn words_are_quoted_as_the_server_reads_them() {
         let words = ["a", "", "b,c", "\"q\"", "\\", "NULL", "{}"].map(str::to_owned);
         assert_eq!(array(&words).as_deref(), Some(r#"{"a","","b,c","\"q\"","\\","NULL","{}"}"#));
         assert_eq!(array(&[]), None);
+    }
+
+    #[test]
+    fn only_plain_jobs_with_new_ids_are_alike() {
+        let fresh = |id| NewJob { is_id_fresh: true, ..NewJob::new(JobId::from_u128(id), "k") };
+        let are_alike = |jobs: &[NewJob]| Alike::new(&jobs.iter().collect::<Vec<_>>()).is_some();
+        assert!(are_alike(&[fresh(1)]) && are_alike(&[fresh(1), NewJob { payload: "[]".into(), ..fresh(2) }]));
+        assert!(!are_alike(&[]) && !are_alike(&[NewJob::new(JobId::from_u128(1), "k")]));
+        let different = [
+            NewJob { is_id_fresh: false, ..fresh(2) },
+            NewJob { kind: "other".into(), ..fresh(2) },
+            NewJob { tenant: "acme".into(), ..fresh(2) },
+            NewJob { tags: vec!["a".into()], ..fresh(2) },
+            NewJob { priority: 1, ..fresh(2) },
+            NewJob { cost: 2, ..fresh(2) },
+            NewJob { due: Moment::After(Duration::from_secs(1)), ..fresh(2) },
+            NewJob { run_timeout: Some(Duration::from_secs(1)), ..fresh(2) },
+            NewJob { max_attempts: 1, ..fresh(2) },
+            NewJob { max_crashes: 1, ..fresh(2) },
+            NewJob { backoff: Backoff::new(Duration::ZERO, Duration::ZERO), ..fresh(2) },
+            NewJob { trace: Some("00-".into()), ..fresh(2) },
+        ];
+        for other in different {
+            assert!(!are_alike(&[fresh(1), other.clone()]), "{other:?}");
+        }
+        let unique = Some(Unique { key: "a".into(), on_conflict: OnConflict::Join, period: None });
+        let to_decide = [
+            NewJob { unique, ..fresh(1) },
+            NewJob { wanted_by: Some(NodeId::from_u64(1)), ..fresh(1) },
+            NewJob { start_within: Some(Duration::ZERO), ..fresh(1) },
+            NewJob { deadline: Some(Moment::NOW), ..fresh(1) },
+            NewJob { schedule: Some("s".into()), ..fresh(1) },
+            NewJob { missed: 1, ..fresh(1) },
+        ];
+        for job in to_decide {
+            assert!(!are_alike(&[job.clone(), job.clone()]), "{job:?}");
+        }
     }
 
     #[test]

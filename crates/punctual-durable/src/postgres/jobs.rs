@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 
 use super::Shared;
 use super::coalesce::{Answer, Answers, JOBS_MAX};
-use super::columns::{Columns, field_with_nul};
+use super::columns::{Alike, Columns, field_with_nul};
 use super::connect::Function;
 use super::error::{Fault, Kind};
 use super::rows::{
@@ -23,6 +23,7 @@ use crate::store::{
 use crate::time::Timestamp;
 
 pub(super) const ENQUEUE: Function = Function::new("enqueue_batch", "enqueue jobs");
+const ENQUEUE_ALIKE: Function = Function::new("enqueue_alike", ENQUEUE.what);
 const CLAIM: Function = Function::new("claim", "claim jobs").of_node();
 const FINISH: Function = Function::new("finish", "finish jobs").of_node();
 const CANCEL: Function = Function::new("cancel", "cancel a job");
@@ -56,11 +57,8 @@ impl Shared {
         let mut answers = Vec::with_capacity(jobs.len());
         let mut parts = vec![&jobs[..]];
         while let Some(part) = parts.pop() {
-            let at = self.clock.given();
-            let columns = Columns::new(part.iter().copied());
-            match self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await {
-                Ok(rows) => {
-                    let admitted = admissions(part, &rows)?;
+            match self.call_for(part).await {
+                Ok(admitted) => {
                     self.tell_of_new(part, &admitted);
                     answers.extend(admitted);
                 }
@@ -73,6 +71,17 @@ impl Shared {
             }
         }
         Ok(answers)
+    }
+
+    async fn call_for(&self, jobs: &[&NewJob]) -> Result<Vec<Answer>, Fault> {
+        let at = self.clock.given();
+        let Some(alike) = Alike::new(jobs) else {
+            let columns = Columns::new(jobs.iter().copied());
+            let rows = self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await?;
+            return admissions(jobs, &rows);
+        };
+        let rows = self.database.call(ENQUEUE_ALIKE, "*", &alike.parameters(&at)).await?;
+        if rows.is_empty() { Ok(vec![Ok(Admitted::New); jobs.len()]) } else { admissions(jobs, &rows) }
     }
 
     fn tell_of_new(&self, jobs: &[&NewJob], answers: &[Answer]) {

@@ -168,6 +168,7 @@ pub(super) fn record(read: &mut Reader<'_>) -> Read<Option<Record>> {
     };
     let mut job = NewJob {
         id,
+        is_id_fresh: false,
         kind: read.next()?,
         tenant: read.next()?,
         payload: read.next()?,

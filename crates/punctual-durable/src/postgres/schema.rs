@@ -19,8 +19,9 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 69] = [
+const FUNCTIONS: [&str; 71] = [
     include_str!("queries/absorb.sql"),
+    include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
     include_str!("queries/admit.sql"),
     include_str!("queries/cancel.sql"),
@@ -33,6 +34,7 @@ const FUNCTIONS: [&str; 69] = [
     include_str!("queries/edit.sql"),
     include_str!("queries/ended.sql"),
     include_str!("queries/enqueue.sql"),
+    include_str!("queries/enqueue_alike.sql"),
     include_str!("queries/enqueue_batch.sql"),
     include_str!("queries/enqueue_one.sql"),
     include_str!("queries/erase.sql"),

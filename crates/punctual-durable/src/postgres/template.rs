@@ -111,6 +111,7 @@ impl From<Template> for NewJob {
         });
         Self {
             id: JobId::from_u128(template.id),
+            is_id_fresh: false,
             kind: template.kind,
             tenant: template.tenant,
             payload: template.payload,

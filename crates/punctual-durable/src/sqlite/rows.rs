@@ -45,6 +45,7 @@ pub(super) fn new_job(row: &Row<'_>, at: usize) -> Result<NewJob> {
     };
     Ok(NewJob {
         id: row.get::<_, Id>(at)?.0,
+        is_id_fresh: false,
         kind: row.get(at + 1)?,
         tenant: row.get(at + 2)?,
         payload: row.get(at + 3)?,

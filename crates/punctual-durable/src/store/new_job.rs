@@ -53,6 +53,8 @@ impl Moment {
 pub struct NewJob {
     /// Its id, made by whoever enqueues it.
     pub id: JobId,
+    /// The id was made for this job and nobody was ever told of it: no store can have it, so none need look.
+    pub is_id_fresh: bool,
     /// Which handler it is for.
     pub kind: String,
     /// Who is accounted; empty for work that names nobody.
@@ -106,6 +108,7 @@ impl NewJob {
         let terms = Terms::new();
         Self {
             id,
+            is_id_fresh: false,
             kind: kind.into(),
             tenant: String::new(),
             payload: "{}".to_owned(),

@@ -60,7 +60,7 @@ impl Record {
             since: now,
             result: None,
             last_error: None,
-            job,
+            job: NewJob { is_id_fresh: false, ..job },
         }
     }
 

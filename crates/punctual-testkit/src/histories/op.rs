@@ -75,7 +75,8 @@ struct Dice {
 impl Dice {
     fn op(&mut self) -> Op {
         match self.rng.u32(0..100) {
-            0..22 => Op::Enqueue((0..self.rng.usize(1..4)).map(|_| self.new_job()).collect()),
+            0..16 => Op::Enqueue((0..self.rng.usize(1..4)).map(|_| self.new_job()).collect()),
+            16..22 => Op::Enqueue(self.alike()),
             22..38 => self.claim(),
             38..54 => self.finish(),
             54..66 => Op::Advance(self.duration()),
@@ -119,9 +120,8 @@ impl Dice {
 
     fn new_job(&mut self) -> NewJob {
         // Now and then one that is known already; ids do not rise, so that arrival is not their order.
-        if self.jobs == 0 || self.rng.u8(0..20) > 0 {
-            self.jobs += 1;
-        }
+        let is_new = self.jobs == 0 || self.rng.u8(0..20) > 0;
+        self.jobs += u128::from(is_new);
         let due = self.moment(3);
         let start_within = (self.rng.u8(0..4) == 0).then(|| self.duration());
         let deadline = (self.rng.u8(0..4) == 0).then(|| self.moment(0));
@@ -141,8 +141,26 @@ impl Dice {
             unique: keyed.then(|| self.unique()),
             wanted_by: wanted.then(|| self.node()),
             missed: self.rng.u64(0..3),
+            is_id_fresh: is_new && self.rng.bool(),
             ..job(scramble(self.jobs))
         }
+    }
+
+    /// What one plan enqueues: new jobs that differ in nothing else, and about which nothing is to be decided.
+    fn alike(&mut self) -> Vec<NewJob> {
+        let first = NewJob {
+            start_within: None,
+            deadline: None,
+            unique: None,
+            wanted_by: None,
+            missed: 0,
+            is_id_fresh: true,
+            ..self.new_job()
+        };
+        let count = self.rng.u128(1..5);
+        let ids = (self.jobs + 1..=self.jobs + count).map(|number| JobId::from_u128(scramble(number)));
+        self.jobs += count;
+        ids.map(|id| NewJob { id, ..first.clone() }).collect()
     }
 
     fn unique(&mut self) -> Unique {

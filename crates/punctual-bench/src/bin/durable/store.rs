@@ -10,9 +10,7 @@ use punctual::Clock;
 use punctual_bench::durable::meter::Meter;
 use punctual_bench::durable::table::Sample;
 use punctual_bench::durable::wait::{in_parallel, wait};
-use punctual_durable::{
-    Backoff, Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, Query, SqliteStore, Store, Verdict,
-};
+use punctual_durable::{Beat, Claim, Finish, JobId, Moment, NewJob, NodeId, Query, SqliteStore, Store, Verdict};
 
 const NODE: NodeId = NodeId::from_u64(1);
 
@@ -151,25 +149,12 @@ fn run(store: &SqliteStore, callers: u64, batch: usize) -> Result<u64> {
 
 /// 100 bytes of payload, and an id that rises with time as real ones do.
 fn job(number: u64, due: Moment) -> NewJob {
+    let id = JobId::from_u128(u128::from(number) << 64 | u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     NewJob {
-        id: JobId::from_u128(u128::from(number) << 64 | u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))),
-        kind: "bench".into(),
         tenant: "acme".into(),
         payload: format!("\"{number:098}\""),
-        tags: Vec::new(),
-        priority: 0,
-        cost: 1,
         due,
-        start_within: None,
-        run_timeout: None,
-        deadline: None,
         max_attempts: 3,
-        max_crashes: 3,
-        backoff: Backoff::default(),
-        unique: None,
-        wanted_by: None,
-        schedule: None,
-        missed: 0,
-        trace: None,
+        ..NewJob::new(id, "bench")
     }
 }

@@ -6,6 +6,9 @@
 -- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All candidates get
 -- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
 -- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
+-- There are three ways to choose, all with the same result. One tenant by itself has nothing but its own order. Several are read without locks, one job
+-- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
+-- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on.
 CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL)
 RETURNS SETOF claimed
 LANGUAGE plpgsql AS $$
@@ -23,6 +26,8 @@ DECLARE
     may_alone boolean := false;
     is_contended boolean := false;
     is_tight boolean;
+    is_odd boolean := false;
+    weights numeric;
     has_due boolean;
     has_news boolean;
     has_chance boolean;
@@ -32,10 +37,20 @@ DECLARE
     got uuid[] := '{}';
     kinds text[];
     has_alone boolean;
+    next_v numeric;
     used text[];
     gainers text[];
     gains bigint[];
     finishes numeric[];
+    -- Of those whose queue has one kind: where it goes on, if it does.
+    queue text;
+    queue_at bigint;
+    queue_seq bigint;
+    is_plain boolean[];
+    next_at bigint[];
+    next_seq bigint[];
+    is_rated boolean;
+    has_ticks boolean;
     more boolean;
     again_at bigint;
     due_at bigint;
@@ -77,18 +92,20 @@ BEGIN
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
         -- limit counts if the ledger knows of runs that have ended.
-        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max) INTO names, full_names
+        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max), sum(p.weight) INTO names, full_names, weights
         FROM (
-            SELECT p.name, p.running, p.running_max
-            FROM (SELECT o.name FROM tenant o
+            SELECT p.name, p.running, p.running_max, p.weight
+            FROM (SELECT o.ctid AS row FROM tenant o
                   WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
                     AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
                     AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
                     AND o.name <> ALL (tried)
-                  ORDER BY greatest(o.finish, v), o.finish >= v AND o.finish > 0, o.number LIMIT 4 * (n + 1)) o
+                  -- The same as by `greatest(finish, v)`, those that go on after those that come anew, but small numbers are compared.
+                  ORDER BY greatest(least(o.finish - v, 9000000000000000000)::bigint, -1), CASE WHEN o.finish - v > 9000000000000000000 THEN o.finish END,
+                           o.number LIMIT 4 * (n + 1)) o
             CROSS JOIN LATERAL (
-                SELECT p.name, p.running, p.running_max FROM tenant p
-                WHERE p.name = o.name AND p.has_work AND NOT p.paused
+                SELECT p.name, p.running, p.running_max, p.weight FROM tenant p
+                WHERE p.ctid = o.row AND p.has_work AND NOT p.paused
                   AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
                 FOR NO KEY UPDATE SKIP LOCKED) p
             LIMIT n + 1) p;
@@ -97,13 +114,16 @@ BEGIN
             PERFORM absorb(full_names);
         END IF;
         is_tight := may_alone OR n > ANY (open_rooms);
+        queue := NULL;
+        is_plain := NULL;
 
         IF cardinality(names) = 1 AND NOT is_tight THEN
             -- One tenant, and nothing but its own order to go by.
             SELECT array_agg(c.row), array_agg(c.id), array_agg(c.kind), false, greatest(v, p.start + sum(c.own) - (array_agg(c.own))[count(*)]),
-                   names, names, ARRAY[count(*)], ARRAY[p.start + sum(c.own)]
-            INTO rows, ids, kinds, has_alone, v, used, gainers, gains, finishes
-            FROM (SELECT p.name, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, greatest(least(n, p.running_max - p.running,
+                   names, names, ARRAY[count(*)], ARRAY[p.start + sum(c.own)],
+                   CASE WHEN p.has_one THEN (array_agg(c.kind))[1] END, p.first_at[1], p.first_seq[1]
+            INTO rows, ids, kinds, has_alone, next_v, used, gainers, gains, finishes, queue, queue_at, queue_seq
+            FROM (SELECT p.name, cardinality(p.kinds) = 1 AS has_one, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, greatest(least(n, p.running_max - p.running,
                            -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
                            CASE WHEN p.rate_gap IS NOT NULL
                                 THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
@@ -117,7 +137,52 @@ BEGIN
                     ORDER BY j.order_at, j.seq LIMIT p.may FOR NO KEY UPDATE SKIP LOCKED) j
                 WHERE q.kind = ANY (open_kinds)
                 ORDER BY j.order_at, j.seq LIMIT p.may) c
-            GROUP BY p.start;
+            GROUP BY p.start, p.has_one, p.first_at, p.first_seq;
+        ELSIF NOT is_tight AND NOT is_odd THEN
+            WITH lane AS (
+                SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
+                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[n + 1]) IS TRUE AS is_frontier, greatest(least(n, p.running_max - p.running,
+                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
+                           CASE WHEN p.rate_gap IS NOT NULL
+                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
+                FROM tenant p WHERE p.name = ANY (names)
+            ), shared AS MATERIALIZED (
+                SELECT l.*, least(l.may, ceil(n * l.weight / weights)::bigint) AS share FROM lane l
+            ), candidate AS MATERIALIZED (
+                SELECT c.*, c.start + sum(c.own) OVER w AS ends, row_number() OVER w AS place, lead(c.order_at) OVER w AS next_at, lead(c.seq) OVER w AS next_seq
+                FROM (SELECT s.name, s.number, s.start, s.goes_on, s.share, s.may, cardinality(s.kinds) = 1 AS is_plain, j.*,
+                             4294967296 * greatest(least(j.cost, 2147483647), 1) / s.weight AS own
+                      FROM shared s CROSS JOIN LATERAL unnest(s.kinds, s.first_at, s.first_seq) AS q (queue, at, seq) CROSS JOIN LATERAL (
+                          SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
+                          WHERE j.tenant = s.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                          ORDER BY j.order_at, j.seq LIMIT s.share + 1) j
+                      WHERE NOT s.is_frontier AND s.share > 0 AND q.queue = ANY (open_kinds)) c
+                WINDOW w AS (PARTITION BY c.number ORDER BY c.order_at, c.seq)
+            ), frontier AS (
+                SELECT f.* FROM (
+                    SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
+                    UNION ALL
+                    SELECT c.ends, true, c.number FROM candidate c WHERE c.place = c.share AND c.share < c.may) f
+                ORDER BY 1, 2, 3 LIMIT 1
+            ), chosen AS MATERIALIZED (
+                SELECT u.* FROM (SELECT c.*, c.ends - c.own AS begins, c.goes_on OR c.place > 1 AS follows FROM candidate c WHERE c.place <= c.share) u LEFT JOIN frontier f ON true
+                WHERE f.number IS NULL OR (u.begins, u.follows, u.number) < (f.begins, f.goes_on, f.number)
+                ORDER BY u.begins, u.follows, u.number LIMIT n
+            ), gain AS (
+                SELECT DISTINCT ON (c.number) c.name, c.place AS jobs, c.ends, c.is_plain, c.next_at, c.next_seq FROM chosen c ORDER BY c.number, c.place DESC
+            )
+            SELECT s.rows, s.ids, s.kinds, false, s.v, (SELECT array_agg(DISTINCT c.name) FROM candidate c), (SELECT bool_or(c.is_odd) IS TRUE FROM candidate c),
+                   g.gainers, g.gains, g.finishes, g.is_plain, g.next_at, g.next_seq
+            INTO rows, ids, kinds, has_alone, next_v, used, is_odd, gainers, gains, finishes, is_plain, next_at, next_seq
+            FROM (SELECT array_agg(c.row) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds, greatest(v, max(c.begins)) AS v
+                  FROM chosen c) s,
+                 (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.ends) AS finishes,
+                         array_agg(g.is_plain) AS is_plain, array_agg(g.next_at) AS next_at, array_agg(g.next_seq) AS next_seq FROM gain g) g;
+            CONTINUE WHEN is_odd;
+            IF rows IS NOT NULL AND cardinality(rows) > (SELECT count(*) FROM (SELECT FROM job j WHERE j.ctid = ANY (rows) AND j.stage = 'ready' FOR NO KEY UPDATE SKIP LOCKED) l) THEN
+                is_odd := true;
+                CONTINUE;
+            END IF;
         ELSE
             WITH lane AS (
                 SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
@@ -171,7 +236,7 @@ BEGIN
                 SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
             )
             SELECT s.rows, s.ids, s.kinds, s.has_alone, s.v, (SELECT array_agg(DISTINCT c.name) FROM candidate c), g.gainers, g.gains, g.finishes
-            INTO rows, ids, kinds, has_alone, v, used, gainers, gains, finishes
+            INTO rows, ids, kinds, has_alone, next_v, used, gainers, gains, finishes
             FROM (SELECT array_agg(c.row ORDER BY c.place) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds, bool_or(c.alone) AS has_alone,
                          greatest(v, max(c.begins)) AS v
                   FROM chosen c) s,
@@ -185,34 +250,53 @@ BEGIN
         FROM unnest(rows) AS c (row) WHERE j.ctid = c.row
         RETURNING j.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint;
 
+        v := coalesce(next_v, v);
+        IF queue IS NOT NULL THEN
+            is_plain := '{true}';
+            SELECT ARRAY[j.order_at], ARRAY[j.seq] INTO next_at, next_seq FROM job j
+            WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready' ORDER BY j.order_at, j.seq LIMIT 1;
+        END IF;
+
         -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
         -- claim.
+        IF is_plain IS NOT NULL THEN
+            UPDATE tenant p SET
+                running = p.running + g.jobs, ready = p.ready - g.jobs, finish = g.finish,
+                rate_next = CASE WHEN p.rate_gap IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
+                kinds = CASE WHEN g.seq IS NULL THEN '{}' ELSE p.kinds END, first_at = array_remove(ARRAY[g.at], NULL), first_seq = array_remove(ARRAY[g.seq], NULL),
+                has_work = g.seq IS NOT NULL
+            FROM unnest(gainers, gains, finishes, is_plain, next_at, next_seq) AS g (name, jobs, finish, is_plain, at, seq) WHERE g.is_plain AND p.name = g.name;
+        END IF;
         IF (cardinality(used) >= least(cardinality(names), n)) IS NOT TRUE THEN
             used := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND (place <= n OR cardinality(names) <= n));
             tried := tried || used;
             gainers := gainers || used;
         END IF;
-        UPDATE tenant p SET
-            running = p.running + coalesce(g.jobs, 0), ready = p.ready - coalesce(g.jobs, 0), finish = coalesce(g.finish, p.finish),
-            rate_next = CASE WHEN p.rate_gap IS NULL OR g.jobs IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
-            (kinds, first_at, first_seq, has_work) = (
-                SELECT coalesce(array_agg(q.kind), '{}'), coalesce(array_agg(q.at), '{}'), coalesce(array_agg(q.seq), '{}'), count(*) > 0
-                FROM (SELECT q.kind, coalesce(f.order_at, q.at) AS at, coalesce(f.seq, q.seq) AS seq
-                      FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) LEFT JOIN LATERAL (
-                          SELECT j.order_at, j.seq FROM job j
-                          WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                          ORDER BY j.order_at, j.seq LIMIT 1) f ON true
-                      WHERE q.kind <> ALL (open_kinds) OR f.seq IS NOT NULL) q)
-        FROM unnest(gainers, gains, finishes) AS g (name, jobs, finish) WHERE p.name = g.name;
+        IF cardinality(gainers) > cardinality(is_plain) OR false = ANY (is_plain) OR is_plain IS NULL THEN
+            UPDATE tenant p SET
+                running = p.running + coalesce(g.jobs, 0), ready = p.ready - coalesce(g.jobs, 0), finish = coalesce(g.finish, p.finish),
+                rate_next = CASE WHEN p.rate_gap IS NULL OR g.jobs IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
+                (kinds, first_at, first_seq, has_work) = (
+                    SELECT coalesce(array_agg(q.kind), '{}'), coalesce(array_agg(q.at), '{}'), coalesce(array_agg(q.seq), '{}'), count(*) > 0
+                    FROM (SELECT q.kind, coalesce(f.order_at, q.at) AS at, coalesce(f.seq, q.seq) AS seq
+                          FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) LEFT JOIN LATERAL (
+                              SELECT j.order_at, j.seq FROM job j
+                              WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                              ORDER BY j.order_at, j.seq LIMIT 1) f ON true
+                          WHERE q.kind <> ALL (open_kinds) OR f.seq IS NOT NULL) q)
+            FROM unnest(gainers, gains, finishes, is_plain) AS g (name, jobs, finish, is_plain) WHERE g.is_plain IS NOT TRUE AND p.name = g.name;
+        END IF;
 
         IF rows IS NOT NULL THEN
             got := got || ids;
             n := n - cardinality(rows);
             may_alone := may_alone AND NOT has_alone;
-            SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
-            FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(kinds) AS k (kind) WHERE k.kind = o.kind) AS room
-                  FROM unnest(open_kinds, open_rooms) AS o (kind, room)) r
-            WHERE r.room > 0;
+            IF n > 0 OR cardinality(rows) >= ANY (open_rooms) THEN
+                SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
+                FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(kinds) AS k (kind) WHERE k.kind = o.kind) AS room
+                      FROM unnest(open_kinds, open_rooms) AS o (kind, room)) r
+                WHERE r.room > 0;
+            END IF;
         END IF;
     END LOOP;
     IF got <> '{}' THEN
@@ -229,18 +313,24 @@ BEGIN
                  AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
                  AND p.name <> ALL (tried))),
            (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s ORDER BY s.due, s.seq LIMIT 1),
-           (SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000)
-            FROM tenant p
-            WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
-              AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-              AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
-              AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
-                          WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                            AND (j.expires_at > t) IS NOT FALSE
-                            AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')))),
-           least(next_tend(t), CASE WHEN EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused AND NOT EXISTS (SELECT FROM job j WHERE j.id = c.last)
-                                                   AND NOT EXISTS (SELECT FROM sched s WHERE s.id = c.last)) THEN t END)
-    INTO more, due_at, again_at, tend_at;
+           EXISTS (SELECT FROM tenant p WHERE p.has_work AND p.rate_gap IS NOT NULL),
+           EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused), next_tend(t)
+    INTO more, due_at, is_rated, has_ticks, tend_at;
+    IF is_rated THEN
+        SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO again_at
+        FROM tenant p
+        WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
+          AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
+          AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
+          AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
+                      WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                        AND (j.expires_at > t) IS NOT FALSE
+                        AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')));
+    END IF;
+    IF has_ticks AND EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused AND NOT EXISTS (SELECT FROM job j WHERE j.id = c.last)
+                               AND NOT EXISTS (SELECT FROM sched s WHERE s.id = c.last)) THEN
+        tend_at := least(tend_at, t);
+    END IF;
     RETURN QUERY SELECT (NULL::job).*, more, again_at, due_at, tend_at;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off

@@ -1,5 +1,5 @@
--- Takes in what the ledger tells, of tenants with new work or of all: some of them, those whose rows are free. Says whether it had to leave
--- somebody out.
+-- Takes in what the ledger tells: of new work, or everything. Of some tenants, those whose rows are free; says whether it had to leave somebody
+-- out.
 CREATE OR REPLACE FUNCTION take_news(of_work boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -23,7 +23,10 @@ BEGIN
             names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
     END IF;
-    PERFORM absorb(names);
+    PERFORM absorb_work(names);
+    IF NOT of_work THEN
+        PERFORM absorb(names);
+    END IF;
     RETURN cardinality(names) < cardinality(news);
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off
