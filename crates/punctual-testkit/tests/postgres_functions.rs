@@ -182,12 +182,14 @@ fn old_days_are_dropped_whole() {
 #[test]
 fn days_are_made_when_they_can_be() {
     let (schema, mut client) = open();
+    let today = "SELECT to_regclass('history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL";
+    assert_eq!(one(&mut client, today), "t", "a new store has the first of them");
     put_ended(&mut client, 1, NOON, "succeeded", false);
     let make = format!("SELECT make_partitions({NOON})");
     let mut reader = schema.connect();
     one(&mut reader, "BEGIN; SELECT count(*) FROM history");
     one(&mut client, &make);
-    let days = "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname ~ '^history_\\d+$'";
+    let days = "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname ~ '^history_2001\\d+$'";
     assert_eq!(one(&mut client, days), "0", "it does not wait for a reader");
     one(&mut reader, "COMMIT");
     one(&mut client, &make);

@@ -1,5 +1,6 @@
 //! What can be done with jobs: each is one call of the function of its name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual::Reason;
@@ -112,8 +113,10 @@ impl Shared {
 
     pub(super) async fn claim(&self, claim: Claim) -> Result<Claimed, Fault> {
         let (node, max, at) = (node_sql(claim.node), count(claim.max), self.clock.given());
-        let kinds: Vec<&str> = claim.kinds.iter().map(|(kind, _)| kind.as_str()).collect();
-        let rooms: Vec<i64> = claim.kinds.iter().map(|&(_, room)| count(room)).collect();
+        let mut rooms = BTreeMap::<&str, usize>::new();
+        claim.kinds.iter().for_each(|(kind, room)| *rooms.entry(kind).or_default() += room);
+        let (kinds, rooms): (Vec<&str>, Vec<i64>) =
+            rooms.into_iter().filter(|&(_, room)| room > 0).map(|(kind, room)| (kind, count(room))).unzip();
         let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {PRESENT}", job_columns("r"));
         let parameters: [Parameter<'_>; 5] = [
             (&node, Type::INT8),

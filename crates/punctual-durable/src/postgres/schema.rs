@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 71] = [
+const FUNCTIONS: [&str; 72] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -79,6 +79,7 @@ const FUNCTIONS: [&str; 71] = [
     include_str!("queries/schedules.sql"),
     include_str!("queries/set_tenant.sql"),
     include_str!("queries/settle.sql"),
+    include_str!("queries/starts.sql"),
     include_str!("queries/stop_waiting.sql"),
     include_str!("queries/take_news.sql"),
     include_str!("queries/take_waiting.sql"),
@@ -182,6 +183,10 @@ pub(super) async fn install(database: &Database, name: &SchemaName) -> Result<()
             literal(&ours.fingerprint)
         );
         transaction.batch_execute(&note).await.map_err(fault)?;
+    }
+    if found.tables == 0 {
+        // Made later, they would hold up the first jobs that end.
+        transaction.batch_execute("SELECT make_partitions(present(NULL))").await.map_err(fault)?;
     }
     transaction.commit().await.map_err(fault)
 }

@@ -6,7 +6,8 @@
 -- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All candidates get
 -- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
 -- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
--- There are three ways to choose, all with the same result. One tenant by itself has nothing but its own order. Several are read without locks, one job
+-- `asked` names each kind once, and `rooms` how many of it there may be: at least one.
+-- There are three ways to choose, all with the same result. One tenant with one queue has nothing but its own order. Several are read without locks, one job
 -- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
 -- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on.
 CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL)
@@ -18,8 +19,8 @@ DECLARE
     t_ns bigint := t * 1000;
     v numeric;
     n bigint := max_jobs;
-    open_kinds text[];
-    open_rooms bigint[];
+    open_kinds text[] := asked;
+    open_rooms bigint[] := rooms;
     names text[];
     full_names text[];
     tried text[] := '{}';
@@ -28,6 +29,8 @@ DECLARE
     is_tight boolean;
     is_odd boolean := false;
     weights numeric;
+    start numeric;
+    may bigint;
     has_due boolean;
     has_news boolean;
     has_chance boolean;
@@ -51,25 +54,23 @@ DECLARE
     next_seq bigint[];
     is_rated boolean;
     has_ticks boolean;
-    more boolean;
-    again_at bigint;
-    due_at bigint;
-    tend_at bigint;
+    -- What comes after the jobs.
+    answer claimed;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
     END IF;
-    -- The lock keeps the reaper away. Only a node that has joined can hold a lease.
-    PERFORM FROM node WHERE id = to_node FOR NO KEY UPDATE;
+    -- The lock keeps the reaper away. Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than
+    -- all that this one does.
+    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
+           greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
+    INTO has_due, has_news, has_chance, v
+    FROM node WHERE id = to_node FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT (NULL::job).*, false, NULL::bigint, NULL::bigint, NULL::bigint;
+        answer.more := false;
+        RETURN NEXT answer;
         RETURN;
     END IF;
-    -- As much as can be in one statement: making one ready costs more than all that this one does.
-    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
-           greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)), coalesce(array_agg(a.kind), '{}'), array_agg(a.room)
-    INTO has_due, has_news, has_chance, v, open_kinds, open_rooms
-    FROM (SELECT kind, least(sum(room), 1000000000)::bigint AS room FROM unnest(asked, rooms) AS a (kind, room) GROUP BY kind HAVING sum(room) > 0) a;
     IF has_due THEN
         promoted := promote(t, 500);
         has_chance := EXISTS (SELECT FROM job WHERE alone AND stage = 'ready');
@@ -118,33 +119,34 @@ BEGIN
         is_plain := NULL;
 
         IF cardinality(names) = 1 AND NOT is_tight THEN
-            -- One tenant, and nothing but its own order to go by.
-            SELECT array_agg(c.row), array_agg(c.id), array_agg(c.kind), false, greatest(v, p.start + sum(c.own) - (array_agg(c.own))[count(*)]),
-                   names, names, ARRAY[count(*)], ARRAY[p.start + sum(c.own)],
-                   CASE WHEN p.has_one THEN (array_agg(c.kind))[1] END, p.first_at[1], p.first_seq[1]
-            INTO rows, ids, kinds, has_alone, next_v, used, gainers, gains, finishes, queue, queue_at, queue_seq
-            FROM (SELECT p.name, cardinality(p.kinds) = 1 AS has_one, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, greatest(least(n, p.running_max - p.running,
-                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
-                           CASE WHEN p.rate_gap IS NOT NULL
-                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
-                  FROM tenant p WHERE p.name = names[1]) p
-            CROSS JOIN LATERAL (
-                SELECT j.row, j.id, j.kind, div(4294967296::numeric * greatest(j.cost, 1), p.weight) AS own
-                FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) CROSS JOIN LATERAL (
-                    SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost FROM job j
-                    WHERE j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                      AND (j.expires_at > t) IS NOT FALSE AND NOT j.alone
-                    ORDER BY j.order_at, j.seq LIMIT p.may FOR NO KEY UPDATE SKIP LOCKED) j
-                WHERE q.kind = ANY (open_kinds)
-                ORDER BY j.order_at, j.seq LIMIT p.may) c
-            GROUP BY p.start, p.has_one, p.first_at, p.first_seq;
+            SELECT CASE WHEN cardinality(p.kinds) = 1 THEN p.kinds[1] END, p.first_at[1], p.first_seq[1], p.weight, greatest(p.finish, v), starts(n, p, t_ns)
+            INTO queue, queue_at, queue_seq, weights, start, may
+            FROM tenant p WHERE p.name = names[1];
+        END IF;
+        IF queue IS NOT NULL THEN
+            -- One tenant with one queue: nothing but its order to go by.
+            SELECT array_agg(c.row), array_agg(c.id), array_agg(c.kind), start + sum(c.own) - (array_agg(c.own))[count(*)], ARRAY[count(*)], ARRAY[start + sum(c.own)]
+            INTO rows, ids, kinds, next_v, gains, finishes
+            FROM (SELECT j.ctid AS row, j.id, j.kind,
+                         CASE WHEN j.cost > 2147483647 THEN div(4294967296 * j.cost::numeric, weights)
+                              ELSE (4294967296 * greatest(j.cost, 1) / weights::bigint)::numeric END AS own
+                  FROM job j
+                  WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready'
+                    AND (j.expires_at > t) IS NOT FALSE AND NOT j.alone
+                  ORDER BY j.order_at, j.seq LIMIT may FOR NO KEY UPDATE SKIP LOCKED) c;
+            has_alone := false;
+            IF rows IS NOT NULL THEN
+                used := names;
+                gainers := names;
+                is_plain := '{true}';
+            ELSE
+                used := NULL;
+                gainers := NULL;
+            END IF;
         ELSIF NOT is_tight AND NOT is_odd THEN
             WITH lane AS (
                 SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[n + 1]) IS TRUE AS is_frontier, greatest(least(n, p.running_max - p.running,
-                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
-                           CASE WHEN p.rate_gap IS NOT NULL
-                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
+                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[n + 1]) IS TRUE AS is_frontier, starts(n, p, t_ns) AS may
                 FROM tenant p WHERE p.name = ANY (names)
             ), shared AS MATERIALIZED (
                 SELECT l.*, least(l.may, ceil(n * l.weight / weights)::bigint) AS share FROM lane l
@@ -186,10 +188,7 @@ BEGIN
         ELSE
             WITH lane AS (
                 SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       p.finish >= v AND p.finish > 0 AS goes_on, greatest(least(n, p.running_max - p.running,
-                           -- Starts that the rate allows at this instant: each moves `rate_next` by a gap.
-                           CASE WHEN p.rate_gap IS NOT NULL
-                                THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0) AS may
+                       p.finish >= v AND p.finish > 0 AS goes_on, starts(n, p, t_ns) AS may
                 FROM tenant p WHERE p.name = ANY (names)
             ), shared AS (
                 SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
@@ -250,9 +249,8 @@ BEGIN
         FROM unnest(rows) AS c (row) WHERE j.ctid = c.row
         RETURNING j.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint;
 
-        v := coalesce(next_v, v);
-        IF queue IS NOT NULL THEN
-            is_plain := '{true}';
+        v := greatest(v, next_v);
+        IF queue IS NOT NULL AND rows IS NOT NULL THEN
             SELECT ARRAY[j.order_at], ARRAY[j.seq] INTO next_at, next_seq FROM job j
             WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready' ORDER BY j.order_at, j.seq LIMIT 1;
         END IF;
@@ -315,9 +313,9 @@ BEGIN
            (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s ORDER BY s.due, s.seq LIMIT 1),
            EXISTS (SELECT FROM tenant p WHERE p.has_work AND p.rate_gap IS NOT NULL),
            EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused), next_tend(t)
-    INTO more, due_at, is_rated, has_ticks, tend_at;
+    INTO answer.more, answer.due_at, is_rated, has_ticks, answer.tend_at;
     IF is_rated THEN
-        SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO again_at
+        SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO answer.again_at
         FROM tenant p
         WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
           AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
@@ -329,9 +327,9 @@ BEGIN
     END IF;
     IF has_ticks AND EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused AND NOT EXISTS (SELECT FROM job j WHERE j.id = c.last)
                                AND NOT EXISTS (SELECT FROM sched s WHERE s.id = c.last)) THEN
-        tend_at := least(tend_at, t);
+        answer.tend_at := least(answer.tend_at, t);
     END IF;
-    RETURN QUERY SELECT (NULL::job).*, more, again_at, due_at, tend_at;
+    RETURN NEXT answer;
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off
 SET jit = off SET plan_cache_mode = force_generic_plan;
