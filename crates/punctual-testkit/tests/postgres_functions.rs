@@ -266,6 +266,31 @@ fn what_somebody_has_locked_is_left_and_found_again() {
     }
 }
 
+/// C39: a node cannot be taken for dead between a claim and its commit, and what was claimed is found when it is; and a claim by a node that has just
+/// been taken for dead gives nothing.
+#[test]
+fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
+    let (schema, mut node) = open();
+    one(&mut node, "SELECT join_node(1, 'n', '{k}', '{}', 4, 0), status FROM enqueue('k'); SELECT take_news(false)");
+    let claim = "SELECT count(id) FROM claim(1, 9, '{k}', '{9}')";
+    let (mut reaper, mut witness) = (schema.connect(), schema.connect());
+    assert_eq!(one(&mut node, &format!("BEGIN; {claim}")), "1");
+    assert_eq!(one(&mut reaper, "SELECT lost FROM tend()"), "0", "it claims at this moment");
+    one(&mut node, "COMMIT");
+    assert_eq!(one(&mut reaper, "SELECT lost FROM tend()"), "1");
+
+    one(&mut node, "SELECT join_node(1, 'n', '{k}', '{}', 4, 0)");
+    // All that it does about this node, and not what would keep a claim away from the tenant as well.
+    one(&mut reaper, "SELECT take_news(false); BEGIN; SELECT lose(1, true, present(NULL))");
+    let process = one(&mut node, "SELECT pg_backend_pid()");
+    let claiming = std::thread::spawn(move || ask(&mut node, claim));
+    let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+    while !claiming.is_finished() && one(&mut witness, &is_held) == "f" {}
+    one(&mut reaper, "COMMIT");
+    assert_eq!(claiming.join().unwrap().unwrap_err(), "the lease of the node has just ended");
+    assert_eq!(one(&mut witness, "SELECT ready, running FROM totals()"), "1 0");
+}
+
 /// What has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.
 #[test]
 fn what_has_expired_is_stepped_over() {

@@ -60,12 +60,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
     END IF;
-    -- The lock keeps the reaper away. Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than
-    -- all that this one does.
+    -- Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than all that this one does.
     SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
            greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
     INTO has_due, has_news, has_chance, v
-    FROM node WHERE id = to_node FOR NO KEY UPDATE;
+    FROM node WHERE id = to_node;
     IF NOT FOUND THEN
         answer.more := false;
         RETURN NEXT answer;
@@ -299,7 +298,12 @@ BEGIN
     END LOOP;
     IF got <> '{}' THEN
         INSERT INTO run VALUES (to_node, got);
-        UPDATE node SET turn = v WHERE id = to_node AND turn < v;
+        -- From here to the commit its row is locked, which keeps the reaper away; who was reaped a moment ago gets nothing. Only now, so that a claim
+        -- which finds nothing, or everything in other hands, has nothing to write and waits for no disk.
+        UPDATE node SET turn = greatest(turn, v) WHERE id = to_node;
+        IF NOT FOUND THEN
+            RAISE serialization_failure USING MESSAGE = 'the lease of the node has just ended';
+        END IF;
     END IF;
 
     -- Whether there is more; when the next job falls due (what is due and still not ready, somebody else has in hand, and may have for
