@@ -41,8 +41,8 @@ pub fn together<T>(body: impl FnOnce() -> T) -> T {
         held.get_or_insert_default();
         is_first
     });
-    // Within another one, that one wakes. Dropped in any case, a panic of the body included.
-    let _release = is_first.then_some(Release);
+    // Dropped in any case, a panic of the body included. Within another one there must be none, not even for a moment: that one wakes.
+    let _release = if is_first { Some(Release) } else { None };
     body()
 }
 
@@ -73,5 +73,20 @@ pub(crate) fn wake_held() {
     let held = HELD.try_with(|held| held.borrow_mut().as_mut().map(std::mem::take));
     if let Ok(Some(wake)) = held {
         wake.give_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inner_one_leaves_the_waking_to_the_outer() {
+        let is_held = || hold(Wake::default()).is_none();
+        together(|| {
+            together(|| assert!(is_held()));
+            assert!(is_held());
+        });
+        assert!(!is_held());
     }
 }

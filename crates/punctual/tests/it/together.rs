@@ -38,7 +38,6 @@ fn the_outer_one_wakes() {
     let (tell, told) = mpsc::channel();
     together(|| {
         together(|| scheduler.now().run(move |_| tell.send(()).unwrap()).unwrap().detach());
-        assert!(told.try_recv().is_err());
     });
     told.recv_timeout(SOON).unwrap();
 }
