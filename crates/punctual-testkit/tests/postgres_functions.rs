@@ -21,6 +21,16 @@ fn open() -> (Schema, Client) {
     (schema, client)
 }
 
+/// A store with a node and as many jobs, numbered by their payloads, of tenants in turn; and a connection of its owner.
+fn open_with(jobs: u8, tenants: u8) -> (Schema, Client) {
+    let (schema, mut client) = open();
+    one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
+    let numbers = format!("generate_series(0, {jobs} - 1) n");
+    let enqueue = format!("SELECT e.status FROM {numbers}, LATERAL enqueue('k', to_json(n), 't' || n % {tenants}) e");
+    assert_eq!(ask(&mut client, &enqueue).unwrap(), vec!["new"; jobs.into()]);
+    (schema, client)
+}
+
 /// All that a question is answered with, as text: one line per row.
 fn ask(client: &mut Client, sql: &str) -> Result<Vec<String>, String> {
     let rows = client.simple_query(sql).map_err(|error| match error.as_db_error() {
@@ -245,10 +255,8 @@ fn the_last_interest_is_noticed() {
 #[test]
 fn what_somebody_has_locked_is_left_and_found_again() {
     for tenants in [1, 3] {
-        let (schema, mut client) = open();
-        one(&mut client, "SET lock_timeout = '5s'; SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
-        let enqueue = "SELECT count(e.status) FROM generate_series(0, 11) n, LATERAL enqueue('k', to_json(n), 't' || n";
-        assert_eq!(one(&mut client, &format!("{enqueue} % {tenants}) e")), "12");
+        let (schema, mut client) = open_with(12, tenants);
+        one(&mut client, "SET lock_timeout = '5s'");
         let mut other = schema.connect();
         let mut claim = |max: usize| {
             let sql = format!("SELECT payload FROM claim(1, {max}, '{{k}}', '{{99}}') WHERE id IS NOT NULL");
@@ -295,10 +303,7 @@ fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
 #[test]
 fn what_has_expired_is_stepped_over() {
     for tenants in [1, 3] {
-        let (_schema, mut client) = open();
-        one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
-        let enqueue = "SELECT count(e.status) FROM generate_series(0, 8) n, LATERAL enqueue('k', to_json(n), 't' || n";
-        assert_eq!(one(&mut client, &format!("{enqueue} % {tenants}) e")), "9");
+        let (_schema, mut client) = open_with(9, tenants);
         one(&mut client, "UPDATE job SET expires_at = 1 WHERE payload IN ('0', '3', '4')");
         let claim =
             "SELECT array_agg(payload::int ORDER BY payload::int) FROM claim(1, 9, '{k}', '{99}') WHERE id IS NOT NULL";
