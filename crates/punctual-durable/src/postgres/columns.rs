@@ -1,4 +1,4 @@
-//! Jobs to take in, as columns: one array for each.
+//! Jobs to take in, as columns: one array for each, or only for what differs.
 
 use tokio_postgres::types::Type;
 use uuid::Uuid;
