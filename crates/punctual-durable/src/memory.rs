@@ -21,7 +21,7 @@ mod world;
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use punctual::Clock;
@@ -84,6 +84,27 @@ impl MemoryStore {
         Self::open(clock.into(), Some(lease))
     }
 
+    /// The same store, in which jobs may be claimed so long [before they are due](Store::foresight), as one over a network allows.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual_durable::{MemoryStore, Store};
+    /// use std::time::Duration;
+    /// let store = MemoryStore::new(punctual::VirtualClock::new()).foreseeing(Duration::from_millis(20));
+    /// assert_eq!(store.foresight(), Duration::from_millis(20));
+    /// ```
+    #[must_use]
+    pub fn foreseeing(self, foresight: Duration) -> Self {
+        self.world().foresight = foresight;
+        self
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        // Poisoned by a panic of ours: a model that goes on with half a step would be a bad witness, but a caller's other jobs
+        // should not suffer for it either.
+        self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn open(clock: Clock, lease: Option<Duration>) -> Self {
         let world = Mutex::new(World::new(lease));
         Self(Arc::new(Shared { clock, lease, signals: Signals::new(), world }))
@@ -91,9 +112,7 @@ impl MemoryStore {
 
     /// Does the work at once, in a world that is as of now before and after.
     fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut World, Timestamp) -> T) -> Reply<T> {
-        // Poisoned by a panic of ours: a model that goes on with half a step would be a bad witness, but a caller's other jobs
-        // should not suffer for it either.
-        let mut world = self.0.world.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut world = self.world();
         // Read under the lock, so that time does not go back from one operation to the next.
         let now = self.now();
         world.catch_up(now);
@@ -115,6 +134,10 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     fn now(&self) -> Timestamp {
         Timestamp::now_at(self.0.clock.wall())
+    }
+
+    fn foresight(&self) -> Duration {
+        self.world().foresight
     }
 
     fn lease(&self) -> Option<Duration> {

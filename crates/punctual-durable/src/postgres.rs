@@ -86,6 +86,7 @@ struct Shared {
     database: Database,
     clock: DatabaseClock,
     lease: Duration,
+    foresight: Duration,
     signals: Signals,
     line: Line,
     notifier: Notifier,
@@ -199,7 +200,7 @@ impl fmt::Debug for PostgresStore {
 
 impl Shared {
     async fn open(settings: Settings) -> Result<Arc<Self>, StoreError> {
-        let Settings { clock, schema, server, direct, lease, timeout, pool_size } = settings;
+        let Settings { clock, schema, server, direct, lease, timeout, pool_size, foresight } = settings;
         let database = Database::new(server, schema.clone(), pool_size, timeout)?;
         schema::install(&database, &schema).await?;
         let (settle, settled) = mpsc::unbounded_channel();
@@ -207,6 +208,7 @@ impl Shared {
             database,
             clock: DatabaseClock::new(clock),
             lease,
+            foresight,
             signals: Signals::new(),
             line: Line::new(direct)?,
             notifier: Notifier::default(),
@@ -297,6 +299,14 @@ impl Store for PostgresStore {
 
     fn sql_schema(&self) -> Option<String> {
         Some(self.0.shared.database.schema().quoted().to_owned())
+    }
+
+    fn foresight(&self) -> Duration {
+        self.0.shared.foresight
+    }
+
+    fn at_least(&self) -> Timestamp {
+        self.0.shared.clock.at_least()
     }
 
     fn poll(&self) -> Option<Duration> {

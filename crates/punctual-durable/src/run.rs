@@ -60,7 +60,10 @@ impl Run {
     ) -> Option<Self> {
         let record = Arc::new(record);
         let report = Report { shared: shared.clone(), id: record.job.id, fence: record.fence, ran: None };
-        let mut plan = hands.of(&code).now().name(record.job.kind.clone());
+        // Not before its instant, though it was claimed a moment before that.
+        let wait = record.due.since(jobs.store().at_least()).min(jobs.store().foresight());
+        let hands = hands.of(&code);
+        let mut plan = if wait.is_zero() { hands.now() } else { hands.after(wait) }.name(record.job.kind.clone());
         if let Some(timeout) = record.job.run_timeout {
             plan = plan.run_timeout(timeout);
         }

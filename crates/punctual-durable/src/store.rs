@@ -62,6 +62,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// How often to look without having been told, where signals can be lost; `None` if they cannot.
     fn poll(&self) -> Option<Duration>;
 
+    /// How long before its due instant a job may be claimed. Zero where a claim takes no time to speak of.
+    fn foresight(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What the store's clock shows at this moment at the least: what is due by this is due.
+    fn at_least(&self) -> Timestamp {
+        self.now()
+    }
+
     /// The schema of its tables, as an identifier, if it is a database whose transactions a caller can share.
     fn sql_schema(&self) -> Option<String> {
         None
@@ -74,7 +84,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn enqueue(&self, jobs: Vec<NewJob>) -> Reply<Vec<Result<Admitted, Refused>>>;
 
     /// Gives ready jobs of the asked kinds to a node: tenants in fair order, within a tenant by `(order_at, arrival)`. Each is running
-    /// from then on, its `attempt` and `fence` one higher. What has expired is not given out.
+    /// from then on, its `attempt` and `fence` one higher. What has expired is not given out. When nothing more is ready, a store with
+    /// [foresight](Store::foresight) may give some that are [about to fall due](Claim::ahead).
     fn claim(&self, claim: Claim) -> Reply<Claimed>;
 
     /// Ends runs. One answer per item, in order.

@@ -108,6 +108,11 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
+    /// This much earlier, or the beginning of time.
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
     /// How long from `earlier` to this; zero if it is not later.
     ///
     /// # Example

@@ -415,7 +415,18 @@ impl Worker {
         self.is_hungry = false;
         self.claim_at = None;
         self.has_left = kinds.len() < self.jobs.handlers().kinds().len();
-        Some(Claim { node: self.node, max: self.workers - self.running.len(), kinds: kinds.into() })
+        let max = self.workers - self.running.len();
+        // Half of the hands stay free for what is ready.
+        let ahead =
+            if self.jobs.store().foresight().is_zero() { 0 } else { max.saturating_sub(self.workers.div_ceil(2)) };
+        Some(Claim { node: self.node, max, kinds: kinds.into(), ahead })
+    }
+
+    /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again at once.
+    fn foresee(&self, due: Timestamp) -> Timestamp {
+        let store = self.jobs.store();
+        let foresight = store.foresight();
+        due.before(foresight).max(due.min(store.now().after(foresight / 2)))
     }
 
     /// The kinds it can run at this moment, and how many more of each; none if it has no room.
@@ -441,7 +452,8 @@ impl Worker {
         // Others were in the way of everything: they will be done in a moment.
         self.is_contended = claimed.more && claimed.jobs.is_empty();
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
-        self.claim_at = [claimed.again_at, claimed.due_at, again].into_iter().flatten().min();
+        let due_at = claimed.due_at.map(|due| self.foresee(due));
+        self.claim_at = [claimed.again_at, due_at, again].into_iter().flatten().min();
         if claimed.jobs.len() >= LINGER.0 && self.is_far() {
             self.linger();
         }
@@ -608,7 +620,8 @@ impl Worker {
         if heard.is_changed {
             self.want_tend();
         }
-        self.due_at = [self.due_at, heard.due].into_iter().flatten().min();
+        let due = heard.due.map(|due| due.before(self.jobs.store().foresight()));
+        self.due_at = [self.due_at, due].into_iter().flatten().min();
         for (job, fence) in heard.stop {
             if let Some(run) = self.running.get_mut(&job).filter(|run| run.record.fence == fence) {
                 run.stop(Stop::Settled);

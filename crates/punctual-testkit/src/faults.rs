@@ -165,6 +165,14 @@ macro_rules! pass_on {
                 self.store.poll()
             }
 
+            fn foresight(&self) -> Duration {
+                self.store.foresight()
+            }
+
+            fn at_least(&self) -> Timestamp {
+                self.store.at_least()
+            }
+
             fn signals(&self) -> &Signals {
                 self.store.signals()
             }

@@ -60,7 +60,10 @@ mod tests {
     fn histories_reach_every_state_and_every_answer() {
         let mut seen = std::collections::BTreeSet::new();
         for seed in 0..60 {
-            let open = |clock: &VirtualClock| Bed::new(clock, MemoryStore::with_lease(clock, 10 * crate::SECOND));
+            let open = |clock: &VirtualClock| {
+                let store = MemoryStore::with_lease(clock, 10 * crate::SECOND);
+                Bed::new(clock, store.foreseeing(crate::SECOND))
+            };
             play::watch(&open, &op::history(seed, LENGTH), &mut |text| {
                 seen.insert(text.to_owned());
             })
@@ -90,6 +93,7 @@ mod tests {
             "TenantPaused",
             "NoWorker",
             "lost: 1",
+            "foreseen 2",
         ] {
             assert!(reached(part), "no history has {part}");
         }

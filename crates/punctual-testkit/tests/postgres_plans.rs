@@ -308,6 +308,8 @@ fn calls_of_time() -> Vec<Call> {
         Call::new("tend, jobs due and nodes dead", format!("SELECT tend({due})")),
         Call::new("tend, jobs past their time", format!("SELECT tend({late})")),
         Call::new("promote", format!("SELECT promote({due}, 500)")),
+        Call::new("foresee", format!("SELECT foresee(1, 100, '{{k0,k1,k2}}', {NOW}, {due}, 0)"))
+            .after("UPDATE tenant SET running_max = NULL"),
         Call::new("expire", format!("SELECT expire({late}, 500)")),
         Call::new("catch_up", format!("SELECT catch_up({due})")),
         Call::new("due_schedules", format!("SELECT due_schedules({NOW})")),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use punctual_durable::{Ctx, Failure, Job, JobId, Jobs, Node, Outcome, PostgresOptions, Terms};
 use punctual_testkit::block_on;
@@ -252,4 +252,29 @@ fn a_node_whose_connections_are_lost_without_a_word_goes_on() {
     // The first look for jobs to forget may be among what was not answered: a shutdown does not wait for it.
     block_on(node.shutdown(Duration::from_secs(5)));
     assert!(forgotten.elapsed() < Duration::from_secs(25), "{:?}", forgotten.elapsed());
+}
+
+/// C1, C43: what a node is given before it is due starts no sooner, by the clock that both read.
+#[test]
+fn what_is_foreseen_is_never_early() {
+    let schema = Schema::new();
+    let jobs = open(PostgresOptions::new(), &schema, schema.url());
+    let (tell, told) = channel();
+    jobs.on(move |note: Note, ctx: Ctx| {
+        let (now, record) = (SystemTime::now(), ctx.record());
+        tell.send((now, record.due.to_wall(), record.started_at == Some(record.due))).unwrap();
+        std::future::ready(Ok::<_, Failure>(note.0))
+    });
+    let _node = block_on(jobs.start()).unwrap();
+    for number in 0..200 {
+        let delay = Duration::from_micros(100_000 + 3_137 * u64::from(number % 100_u16));
+        block_on(jobs.after(delay).enqueue(Note(u128::from(number)))).unwrap();
+    }
+    let mut foreseen = 0;
+    for _ in 0..200 {
+        let (now, due, is_foreseen) = told.recv_timeout(PATIENCE).unwrap();
+        assert!(now >= due, "early by {:?}", due.duration_since(now));
+        foreseen += u32::from(is_foreseen);
+    }
+    assert!(foreseen > 0, "nothing was given before it was due");
 }

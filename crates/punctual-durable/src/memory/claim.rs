@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use punctual::Stage;
 
 use super::tenants::{Standing, nanos, timestamp};
-use super::world::World;
+use super::world::{Kept, World};
 use crate::id::{JobId, NodeId};
 use crate::state::{State, Step};
-use crate::store::{Claim, Claimed, Explanation, Gate, Record};
+use crate::store::{Claim, Claimed, Explanation, Gate, Record, TenantPolicy};
 use crate::time::Timestamp;
 
 /// How many more of each kind a node can take.
@@ -30,8 +30,57 @@ impl World {
             }
             jobs.push(record);
         }
+        self.foresee(claim, &room, &mut jobs, now);
         let more = !self.who_can_run(&room, now).is_empty();
-        Claimed { jobs, more, again_at: self.next_by_rate(&room, now), due_at: None, tend_at: None }
+        Claimed { jobs, more, again_at: self.next_by_rate(&room, now), due_at: self.next_due(), tend_at: None }
+    }
+
+    /// Gives what falls due in a moment: the first due first, and one turn for each tenant.
+    fn foresee(&mut self, claim: &Claim, room: &Room<'_>, jobs: &mut Vec<Record>, now: Timestamp) {
+        let least_room = room.values().copied().filter(|&more| more > 0).min().unwrap_or(0);
+        let most = claim.ahead.min(claim.max).saturating_sub(jobs.len()).min(least_room);
+        let mut near: Vec<&Kept> = self.jobs.values().filter(|kept| self.is_near(&kept.record, room, now)).collect();
+        near.sort_by_key(|kept| (kept.record.due, kept.arrival));
+        let near: Vec<Record> = near.into_iter().take(most).map(|kept| kept.record.clone()).collect();
+        let mut costs = BTreeMap::<&str, u32>::new();
+        for record in &near {
+            let cost = costs.entry(&record.job.tenant).or_default();
+            *cost = cost.saturating_add(record.job.cost.max(1));
+        }
+        for name in costs.keys() {
+            let Some(tenant) = self.tenants.get_mut(*name) else { continue };
+            self.fair.enter(tenant.number, &mut tenant.tag);
+        }
+        for (name, cost) in costs {
+            let weight = self.policy(name).limits.weight;
+            let Some(tenant) = self.tenants.get_mut(name) else { continue };
+            self.fair.dispatch(tenant.number, &mut tenant.tag, cost, weight);
+        }
+        for record in &near {
+            // Both happen then, though they are written down now.
+            let at = record.due.max(record.since);
+            self.step(record.job.id, Step::FallDue, at);
+            jobs.extend(self.start(&record.job.tenant, record.job.id, claim.node, at));
+        }
+    }
+
+    /// When the next job falls due, for whoever looks ahead.
+    fn next_due(&self) -> Option<Timestamp> {
+        let scheduled = self.jobs.values().map(|kept| &kept.record).filter(|record| record.state == State::SCHEDULED);
+        scheduled.map(|record| record.due).min().filter(|_| !self.foresight.is_zero())
+    }
+
+    /// Whether a job is due in a moment and may be given out before: not if its tenant's starts are counted, for a place would be taken before its time;
+    /// nor if it may expire by then, nor if it is its last chance.
+    fn is_near(&self, record: &Record, room: &Room<'_>, now: Timestamp) -> bool {
+        let until = now.after(self.foresight);
+        let TenantPolicy { limits, paused, .. } = self.policy(&record.job.tenant);
+        record.state == State::SCHEDULED
+            && record.due <= until
+            && record.expires_at().is_none_or(|at| at > until)
+            && room.get(record.job.kind.as_str()).is_some_and(|&more| more > 0)
+            && !record.has_last_chance()
+            && (limits.running_max, limits.rate, paused) == (None, None, false)
     }
 
     /// Start-time fair queueing among the tenants that can run: whoever has had least for its weight.

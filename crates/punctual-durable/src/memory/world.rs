@@ -19,6 +19,7 @@ use crate::time::Timestamp;
 /// Everything.
 pub(super) struct World {
     pub(super) lease: Option<Duration>,
+    pub(super) foresight: Duration,
     pub(super) jobs: BTreeMap<JobId, Kept>,
     /// How many jobs were ever taken in: the next one's arrival.
     pub(super) arrivals: u64,
@@ -72,6 +73,7 @@ impl World {
     pub(super) fn new(lease: Option<Duration>) -> Self {
         Self {
             lease,
+            foresight: Duration::ZERO,
             jobs: BTreeMap::new(),
             arrivals: 0,
             keys: BTreeMap::new(),
@@ -335,5 +337,5 @@ pub(super) fn set_due(record: &mut Record, due: Timestamp) {
 /// A run that does not count: due as it was, with the whole time to start again.
 pub(super) fn give_back(record: &mut Record, now: Timestamp) {
     record.attempt -= 1;
-    record.start_by = record.job.start_within.map(|within| now.after(within));
+    record.start_by = record.job.start_within.map(|within| now.max(record.due).after(within));
 }

@@ -8,6 +8,8 @@
 //! 2. Of the last answers the one that took least counts: its error is at most half its round trip.
 //! 3. It never contradicts the last answer: the database's present lay between the question and the answer. So whoever asked too
 //!    early asks once more, and not again and again.
+//! 4. What it shows [at the least](DatabaseClock::at_least) it does show, unless it was set back since the last answer: when an answer came, it was not
+//!    earlier than the answer says, and since then it has not run slower than clocks do that are being corrected.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,9 @@ use std::time::Instant;
 use punctual::Clock;
 
 use crate::time::Timestamp;
+
+/// One part in so many: by how much one clock may run slower than another while it is being corrected.
+const SLOWEST: i64 = 2_000;
 
 /// How many answers are remembered: less than half a minute, in which no clock drifts noticeably.
 const REMEMBERED: usize = 8;
@@ -30,7 +35,7 @@ pub(super) struct DatabaseClock {
 impl DatabaseClock {
     pub(super) fn new(local: Clock) -> Self {
         let at_origin = Timestamp::now_at(local.wall()).micros();
-        let estimate = Mutex::new(Estimate { at_origin, answers: VecDeque::new() });
+        let estimate = Mutex::new(Estimate { at_origin, answers: VecDeque::new(), floor: None });
         Self { origin: local.now(), estimate, local }
     }
 
@@ -48,6 +53,12 @@ impl DatabaseClock {
         Timestamp::from_micros(micros)
     }
 
+    /// What it shows at this moment at the least; nothing to speak of before the first answer.
+    pub(super) fn at_least(&self) -> Timestamp {
+        let micros = self.given().unwrap_or_else(|| self.lock().at_least(self.micros(self.local.now())));
+        Timestamp::from_micros(micros)
+    }
+
     /// How far the database's clock is ahead of the local wall clock, in microseconds.
     pub(super) fn offset_us(&self) -> i64 {
         self.now().micros().saturating_sub(Timestamp::now_at(self.local.wall()).micros())
@@ -59,8 +70,8 @@ impl DatabaseClock {
         self.lock().measure(self.micros(sent), heard, told);
     }
 
-    /// It was asked for something else, and says besides what its present was.
-    pub(super) fn overheard(&self, sent: Instant, told: i64) {
+    /// It was asked for something else, and says besides what its present was: when it began, and when it was done.
+    pub(super) fn overheard(&self, sent: Instant, told: (i64, i64)) {
         let heard = self.micros(self.local.now());
         self.lock().bound(self.micros(sent), heard, told);
     }
@@ -82,11 +93,18 @@ struct Estimate {
     at_origin: i64,
     /// How long each answer took, and what it made of `at_origin`; the newest first.
     answers: VecDeque<(i64, i64)>,
+    /// What it was at the origin at the least, and when that was heard.
+    floor: Option<(i64, i64)>,
 }
 
 impl Estimate {
     fn at(&self, local: i64) -> i64 {
         self.at_origin.saturating_add(local)
+    }
+
+    fn at_least(&self, local: i64) -> i64 {
+        let Some((floor, heard)) = self.floor else { return i64::MIN };
+        floor.saturating_add(local).saturating_sub((local - heard) / SLOWEST)
     }
 
     /// An answer to a question that was about nothing else.
@@ -96,12 +114,16 @@ impl Estimate {
         if let Some(&(_, best)) = self.answers.iter().min_by_key(|(took, _)| took) {
             self.at_origin = best;
         }
-        self.bound(sent, heard, told);
+        self.bound(sent, heard, (told, told));
     }
 
     /// Any other answer: it may have taken long, so it says what cannot be, and nothing else.
-    fn bound(&mut self, sent: i64, heard: i64, told: i64) {
-        self.at_origin = self.at_origin.clamp(told - heard, told - sent);
+    fn bound(&mut self, sent: i64, heard: i64, (began, done): (i64, i64)) {
+        let (least, most) = (done - heard, began - sent);
+        self.at_origin = self.at_origin.min(most).max(least);
+        let floor = self.at_least(heard).saturating_sub(heard);
+        // Later than it can be: the clock was set back.
+        self.floor = Some((if floor > most { least } else { floor.max(least) }, heard));
     }
 }
 
@@ -113,7 +135,7 @@ mod tests {
     const AHEAD: i64 = 1_000_000;
 
     fn estimate() -> Estimate {
-        Estimate { at_origin: 0, answers: VecDeque::new() }
+        Estimate { at_origin: 0, answers: VecDeque::new(), floor: None }
     }
 
     #[test]
@@ -144,9 +166,29 @@ mod tests {
         let due = AHEAD + 100_000;
         assert!(estimate.at(81_000) >= due, "it thinks that the instant has come");
         // It asks, and the database says that it is 19 ms too early.
-        estimate.bound(81_000, 81_300, AHEAD + 81_100);
+        estimate.bound(81_000, 81_300, (AHEAD + 81_100, AHEAD + 81_100));
         let rest = due - estimate.at(81_300);
         assert!((18_600..=18_900).contains(&rest), "{rest}");
+    }
+
+    /// C1, C43.
+    #[test]
+    fn at_the_least_is_never_too_much() {
+        let mut estimate = estimate();
+        assert!(estimate.at_least(0) < 0, "nothing is known");
+        // The answer took long to come: the clock shows 4 ms more by now, for all that is known.
+        estimate.measure(0, 5_000, AHEAD + 1_000);
+        assert_eq!(estimate.at_least(5_000), AHEAD + 1_000);
+        // A claim that took long tells at its end what time it is.
+        estimate.bound(10_000, 30_000, (AHEAD + 10_100, AHEAD + 29_900));
+        assert_eq!(estimate.at_least(30_000), AHEAD + 29_900);
+        // Less is known as time goes by, and a worse answer takes nothing away.
+        assert_eq!(estimate.at_least(1_030_000), AHEAD + 1_029_900 - 500);
+        estimate.measure(1_000_000, 1_030_000, AHEAD + 1_001_000);
+        assert_eq!(estimate.at_least(1_030_000), AHEAD + 1_029_900 - 500);
+        // It was set back.
+        estimate.measure(1_040_000, 1_040_200, AHEAD + 940_100);
+        assert_eq!(estimate.at_least(1_040_200), AHEAD + 940_100);
     }
 
     #[test]

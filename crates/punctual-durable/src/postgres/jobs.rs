@@ -36,8 +36,8 @@ const REDRIVE: Function = Function::new("redrive", "redrive a job");
 const PRUNE: Function = Function::new("prune", "prune jobs").of_node();
 const PURGE: Function = Function::new("purge", "purge jobs");
 
-/// The database's present, in an answer that has to do with time.
-pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
+/// The database's present, in an answer that has to do with time: when it began and, as late as can be told, when it was ready.
+pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 impl Shared {
     /// Takes jobs in, those of several callers together.
@@ -117,13 +117,16 @@ impl Shared {
         claim.kinds.iter().for_each(|(kind, room)| *rooms.entry(kind).or_default() += room);
         let (kinds, rooms): (Vec<&str>, Vec<i64>) =
             rooms.into_iter().filter(|&(_, room)| room > 0).map(|(kind, room)| (kind, count(room))).unzip();
+        let (foresight, ahead) = (i64::try_from(self.foresight.as_micros()).unwrap_or(0), count(claim.ahead));
         let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {PRESENT}", job_columns("r"));
-        let parameters: [Parameter<'_>; 5] = [
+        let parameters: [Parameter<'_>; 7] = [
             (&node, Type::INT8),
             (&max, Type::INT8),
             (&kinds, Type::TEXT_ARRAY),
             (&rooms, Type::INT8_ARRAY),
             (&at, Type::INT8),
+            (&foresight, Type::INT8),
+            (&ahead, Type::INT8),
         ];
         let sent = self.clock.local().now();
         let rows = self.database.call(CLAIM, &select, &parameters).await?;
@@ -137,7 +140,7 @@ impl Shared {
                     claimed.again_at = read.maybe_instant()?;
                     claimed.due_at = read.maybe_instant()?;
                     claimed.tend_at = Some(read.maybe_instant()?.unwrap_or(Timestamp::NEVER));
-                    self.clock.overheard(sent, read.next()?);
+                    self.clock.overheard(sent, (read.next()?, read.next()?));
                 }
             }
         }

@@ -120,7 +120,7 @@ impl Shared {
             tended.lost = read.number()?;
             tended.next = next_instant(read.next()?);
             has_ticks = read.next()?;
-            self.clock.overheard(sent, read.next()?);
+            self.clock.overheard(sent, (read.next()?, read.next()?));
         }
         if has_ticks {
             let rows = self.database.call(DUE_SCHEDULES, SCHEDULE, &parameters).await?;

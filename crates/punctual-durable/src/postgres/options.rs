@@ -18,7 +18,7 @@ use crate::error::StoreError;
 /// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the first that takes writes
 /// is used, and when it stops doing so, the next. Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`,
 /// `keepalives_idle`, `options`, `target_session_attrs` ..) it may have those of this store, each of which is also a method here: `schema`,
-/// `listen_url`, `lease` and `timeout` (`10s`, `1500ms`), `pool_size`.
+/// `listen_url`, `lease`, `timeout` and `foresight` (`10s`, `1500ms`), `pool_size`.
 ///
 /// `sslmode` means what it means to libpq: `disable`, `prefer` (the default: encrypted if the server can), `require` (encrypted, whoever the
 /// server is, unless `sslrootcert` is given), `verify-ca` (and vouched for) and `verify-full` (and of that name). `sslrootcert` is a file
@@ -47,7 +47,14 @@ pub struct PostgresOptions {
     pub(super) lease: Duration,
     pub(super) timeout: Duration,
     pub(super) pool_size: usize,
+    pub(super) foresight: Option<Duration>,
 }
+
+/// More than this and a node would hold for long what another could have run.
+const FORESIGHT_MAX: Duration = Duration::from_secs(1);
+
+/// Ten times what a claim usually takes.
+const FORESIGHT: Duration = Duration::from_millis(20);
 
 /// A lease that is shorter could be lost to a slow moment of the network.
 const LEASE_MIN: Duration = Duration::from_secs(2);
@@ -68,6 +75,7 @@ impl PostgresOptions {
             lease: Duration::from_secs(10),
             timeout: Duration::from_secs(30),
             pool_size: 10,
+            foresight: None,
         }
     }
 
@@ -152,6 +160,23 @@ impl PostgresOptions {
         self
     }
 
+    /// How long before its due instant a job may be given to a node, which starts it at that instant: 20 ms by default, at most a second. So delayed jobs start within
+    /// a fraction of a millisecond, and several go with one claim. Zero turns it off, which is the default with a [virtual clock](Self::clock).
+    ///
+    /// Only tenants without a limit or a rate are looked ahead for, and half of a node's workers stay free for what is ready. From then on such a job counts as
+    /// running: cancelling it stops it before it starts, if word of that comes in time.
+    ///
+    /// # Example
+    /// ```
+    /// use std::time::Duration;
+    /// let options = punctual_durable::PostgresOptions::new().foresight(Duration::ZERO);
+    /// # drop(options);
+    /// ```
+    pub fn foresight(mut self, foresight: Duration) -> Self {
+        self.foresight = Some(foresight.min(FORESIGHT_MAX));
+        self
+    }
+
     /// Opens the store, and makes its tables if there are none. What the URL says counts before what was said here.
     ///
     /// # Errors
@@ -187,6 +212,7 @@ pub(super) struct Settings {
     pub(super) lease: Duration,
     pub(super) timeout: Duration,
     pub(super) pool_size: usize,
+    pub(super) foresight: Duration,
 }
 
 /// A server, and whom to believe that it is the one.
@@ -205,6 +231,7 @@ impl Settings {
                 "listen_url" => options = options.listen_url(value),
                 "lease" => options = options.lease(time(name, value)?),
                 "timeout" => options = options.timeout(time(name, value)?),
+                "foresight" => options = options.foresight(time(name, value)?),
                 _ => {
                     let size = value.parse().ok().filter(|&size: &usize| size > 0);
                     let bad = || bad(format!("pool_size is {value:?} (a number from 1 on is expected)"));
@@ -217,6 +244,7 @@ impl Settings {
             Some(url) => Url::parse(url)?.plain()?.address()?,
             None => server.clone(),
         };
+        let foresight = if options.clock.is_virtual() { Duration::ZERO } else { FORESIGHT };
         Ok(Self {
             clock: options.clock,
             schema: SchemaName::new(options.schema.as_deref().unwrap_or("punctual"))?,
@@ -225,6 +253,7 @@ impl Settings {
             lease: options.lease,
             timeout: options.timeout,
             pool_size: options.pool_size,
+            foresight: options.foresight.unwrap_or(foresight),
         })
     }
 }
@@ -242,7 +271,7 @@ struct Url<'a> {
 }
 
 /// The parameters of this store.
-const OURS: [&str; 5] = ["schema", "listen_url", "lease", "timeout", "pool_size"];
+const OURS: [&str; 6] = ["schema", "listen_url", "lease", "timeout", "pool_size", "foresight"];
 
 /// Those of the driver that it knows in a URL.
 const THEIRS: [&str; 18] = [

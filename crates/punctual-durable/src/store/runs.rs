@@ -19,6 +19,8 @@ pub struct Claim {
     pub max: usize,
     /// The kinds it can run at this moment, and how many more of each.
     pub kinds: Arc<[(String, usize)]>,
+    /// How many of them may be such that fall due within the store's [foresight](super::Store::foresight): the node starts each at its instant.
+    pub ahead: usize,
 }
 
 /// What it gets.

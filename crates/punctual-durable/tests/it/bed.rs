@@ -93,6 +93,12 @@ pub(crate) fn with_leases(lease: Duration) -> Bed {
     faulty(&clock, MemoryStore::with_lease(&clock, lease)).0
 }
 
+/// A store in which jobs may be claimed so long before they are due.
+pub(crate) fn with_foresight(foresight: Duration) -> Bed {
+    let clock = VirtualClock::new();
+    bed(&clock, Arc::new(MemoryStore::new(&clock).foreseeing(foresight)), None)
+}
+
 /// A store whose faults can be set, as the first process sees it.
 pub(crate) fn with_faults() -> (Bed, Faulty) {
     let clock = VirtualClock::new();

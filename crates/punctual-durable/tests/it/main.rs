@@ -6,6 +6,7 @@ mod bed;
 mod cancel;
 mod enqueue;
 mod explain;
+mod foresight;
 mod lease;
 mod outage;
 mod retry;

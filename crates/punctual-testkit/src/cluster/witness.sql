@@ -50,7 +50,7 @@ CREATE FUNCTION witness_clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELEC
 -- A claim holds the row of its tenant, so nobody else starts the tenant's jobs meanwhile, and its limit stays: what is counted here is at least what runs.
 CREATE FUNCTION witness_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.stage = 'running' AND OLD.stage <> 'running' THEN
+    IF TG_OP <> 'DELETE' AND NEW.stage = 'running' AND (TG_OP = 'INSERT' OR OLD.stage <> 'running') THEN
         INSERT INTO moves (at, what, job, tenant, fence, node, running, running_max)
         SELECT witness_clock(), 'claimed', NEW.id, NEW.tenant, NEW.fence, NEW.node,
                (SELECT count(*) FROM job j WHERE j.tenant = NEW.tenant AND j.stage = 'running'),
@@ -60,7 +60,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$ SET search_path FROM CURRENT;
-CREATE TRIGGER witness AFTER UPDATE OR DELETE ON job FOR EACH ROW EXECUTE FUNCTION witness_job();
+CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON job FOR EACH ROW EXECUTE FUNCTION witness_job();
 
 CREATE FUNCTION witness_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -19,6 +19,7 @@ pub(super) enum Op {
         node: NodeId,
         max: usize,
         kinds: Vec<(String, usize)>,
+        ahead: usize,
     },
     /// Of the runs that were ever given out, counted from the last; by a wrong node or fence, if so.
     Finish {
@@ -174,9 +175,11 @@ impl Dice {
 
     fn claim(&mut self) -> Op {
         let both = self.rng.u8(0..3) > 0;
+        // Now and then all that is ready, and what is about to be.
+        let sizes = if self.rng.u8(0..3) == 0 { 6..12 } else { 0..4 };
         let kinds = KINDS.iter().filter(|&&kind| both || kind == "k");
-        let kinds = kinds.map(|&kind| (kind.to_owned(), self.rng.usize(0..4))).collect();
-        Op::Claim { node: self.node(), max: self.rng.usize(0..5), kinds }
+        let kinds = kinds.map(|&kind| (kind.to_owned(), self.rng.usize(sizes.clone()))).collect();
+        Op::Claim { node: self.node(), max: self.rng.usize(sizes.clone()), kinds, ahead: self.rng.usize(sizes) }
     }
 
     fn finish(&mut self) -> Op {

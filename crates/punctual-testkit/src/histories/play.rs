@@ -30,6 +30,7 @@ pub(super) fn watch(
         Some(lease) => MemoryStore::with_lease(&clock, lease),
         None => MemoryStore::new(&clock),
     };
+    let model = model.foreseeing(subject.store().foresight());
     let mut pair = Pair { subject, model: Bed::new(&clock, model), runs: Vec::new() };
     for tenant in TENANTS {
         pair.same("SetTenant", |bed| bed.set_policy(tenant, TenantPolicy::default()))?;
@@ -69,7 +70,7 @@ impl Pair {
         let text = |told: &dyn Debug| format!("{told:?}");
         Ok(match op.clone() {
             Op::Enqueue(jobs) => text(&self.same("enqueue", |bed| bed.ask(|store| store.enqueue(jobs.clone())))?),
-            Op::Claim { node, max, kinds } => self.claim(node, max, &kinds)?,
+            Op::Claim { node, max, kinds, ahead } => self.claim(node, max, &kinds, ahead)?,
             Op::Finish { .. } => self.finish(op)?,
             Op::Cancel(id) => text(&self.same("cancel", |bed| bed.ask(|store| store.cancel(id, CancelCause::Caller)))?),
             Op::Edit(id, edit) => text(&self.same("edit", |bed| bed.ask(|store| store.edit(id, edit.clone())))?),
@@ -117,8 +118,8 @@ impl Pair {
         })
     }
 
-    fn claim(&mut self, node: NodeId, max: usize, kinds: &[(String, usize)]) -> Result<String, String> {
-        let claim = || Claim { node, max, kinds: Arc::from(kinds) };
+    fn claim(&mut self, node: NodeId, max: usize, kinds: &[(String, usize)], ahead: usize) -> Result<String, String> {
+        let claim = || Claim { node, max, kinds: Arc::from(kinds), ahead };
         let [model, subject] = [&self.model, &self.subject].map(|bed| bed.ask(|store| store.claim(claim())));
         let plain = |jobs: &[Record]| jobs.iter().cloned().map(plain).collect::<Vec<_>>();
         let told = [&model, &subject].map(|claimed| (plain(&claimed.jobs), claimed.again_at));
@@ -136,8 +137,10 @@ impl Pair {
                 return Err(format!("tenant {tenant:?} runs {running} of {max:?}"));
             }
         }
+        let now = self.model.store().now();
+        let foreseen = model.jobs.iter().filter(|record| record.due > now).count();
         self.runs.extend(model.jobs);
-        Ok(format!("claimed {}", subject.jobs.len()))
+        Ok(format!("claimed {}, foreseen {foreseen}", subject.jobs.len()))
     }
 
     fn finish(&self, op: &Op) -> Result<String, String> {

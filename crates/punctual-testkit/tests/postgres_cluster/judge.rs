@@ -7,7 +7,8 @@
 //! 4. A run is taken from a node only after its lease has ended, or by the node itself (C39).
 //! 5. Handlers of one job overlap only after the older one's lease has ended (C38, C40).
 //! 6. A job is history once (C38).
-//! 7. When all is quiet, every number of a tenant is the true one (C36, C58).
+//! 7. A handler starts no sooner than its job is due, by the database's clock (C1, C43).
+//! 8. When all is quiet, every number of a tenant is the true one (C36, C58).
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(crate) struct Report {
 }
 
 /// Each asks for what must not be.
-const RULES: [(&str, &str); 8] = [
+const RULES: [(&str, &str); 9] = [
     ("a claim takes its tenant above the limit", "SELECT job FROM moves WHERE what = 'claimed' AND running > running_max"),
     (
         "a fence is not one higher than the one before",
@@ -50,6 +51,10 @@ const RULES: [(&str, &str); 8] = [
         "SELECT o.job FROM witness o JOIN witness y ON y.job = o.job AND y.fence > o.fence AND y.started_at < o.ended_at
          WHERE NOT EXISTS (SELECT FROM moves m JOIN leases l ON l.xact = m.xact AND l.node = m.node AND l.what = 'gone'
                            WHERE m.job = o.job AND m.fence = o.fence AND m.what = 'left')",
+    ),
+    (
+        "a handler started before its job was due",
+        "SELECT w.job FROM witness w JOIN history h ON h.id = w.job AND h.fence = w.fence WHERE w.started_at < h.due",
     ),
     ("a job ended more than once", "SELECT job FROM moves WHERE what = 'ended' GROUP BY job HAVING count(*) > 1"),
     (
@@ -134,6 +139,7 @@ fn the_judge_sees_each_kind_of_damage() {
     damage(&mut client, "before it had ended", "UPDATE leases SET expires_at = at + 1 WHERE what = 'gone'");
     damage(&mut client, "older run was not lost", overlap);
     damage(&mut client, "more than once", twice);
+    damage(&mut client, "before its job was due", "UPDATE history SET due = due + 86400000000");
     damage(&mut client, "not the true ones", "UPDATE tenant SET running = running + 1");
     damage(&mut client, "not the true ones", "UPDATE tenant SET succeeded = succeeded + 1");
     damage(&mut client, "not the true ones", &format!("DELETE FROM history WHERE id = {other}"));

@@ -47,6 +47,8 @@ fn nodes_whose_clocks_are_wrong_do_what_others_do() {
 
     let early = "SELECT count(*) FROM history WHERE started_at < due";
     assert_eq!(number(&mut client, early, &[]), 0);
+    let foreseen = "SELECT count(*) FROM history WHERE started_at = due";
+    assert!(number(&mut client, foreseen, &[]) > 0, "nothing was given before it was due");
     let again = "SELECT count(*) FROM history WHERE fence <> 1 OR outcome <> 'succeeded'";
     assert_eq!(number(&mut client, again, &[]), 0);
     let late = "SELECT max(started_at - due) / 1000 FROM history";

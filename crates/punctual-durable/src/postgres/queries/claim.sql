@@ -6,11 +6,12 @@
 -- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All candidates get
 -- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
 -- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
--- `asked` names each kind once, and `rooms` how many of it there may be: at least one.
+-- `asked` names each kind once, and `rooms` how many of it there may be: at least one. `max_ahead` may fall due up to `ahead` microseconds from now.
 -- There are three ways to choose, all with the same result. One tenant with one queue has nothing but its own order. Several are read without locks, one job
 -- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
 -- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on.
-CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL)
+CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL,
+                                 ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0)
 RETURNS SETOF claimed
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -32,9 +33,11 @@ DECLARE
     start numeric;
     may bigint;
     has_due boolean;
+    has_near boolean;
     has_news boolean;
     has_chance boolean;
     promoted bigint := 0;
+    foreseen job[];
     rows tid[];
     ids uuid[];
     got uuid[] := '{}';
@@ -61,9 +64,9 @@ BEGIN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
     END IF;
     -- Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than all that this one does.
-    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
+    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM sched WHERE due > t AND due <= t + ahead), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
            greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
-    INTO has_due, has_news, has_chance, v
+    INTO has_due, has_near, has_news, has_chance, v
     FROM node WHERE id = to_node;
     IF NOT FOUND THEN
         answer.more := false;
@@ -296,6 +299,13 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+    -- Nothing more is ready for whom there is room.
+    IF has_near AND max_ahead > max_jobs - n AND cardinality(open_kinds) > 0 THEN
+        n := least(n, max_ahead - (max_jobs - n), (SELECT min(r.room) FROM unnest(open_rooms) AS r (room)));
+        SELECT f.v, f.jobs INTO v, foreseen FROM foresee(to_node, n, open_kinds, t, t + ahead, v) f;
+        got := got || ARRAY(SELECT f.id FROM unnest(foreseen) f);
+        RETURN QUERY SELECT f.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint FROM unnest(foreseen) f;
+    END IF;
     IF got <> '{}' THEN
         INSERT INTO run VALUES (to_node, got);
         -- From here to the commit its row is locked, which keeps the reaper away; who was reaped a moment ago gets nothing. Only now, so that a claim

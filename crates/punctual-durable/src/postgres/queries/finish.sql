@@ -84,7 +84,7 @@ BEGIN
                CASE WHEN verdict IN ('retry', 'snooze') AND final IS NULL THEN wished ELSE due END AS new_due,
                CASE WHEN final IS NOT NULL THEN start_by
                     WHEN verdict IN ('retry', 'snooze') THEN later(wished, start_within)
-                    ELSE later(t, start_within) END AS new_start_by
+                    ELSE later(greatest(t, due), start_within) END AS new_start_by
         FROM decided d
     )
     SELECT array_agg(d.ord), array_agg(d.j),

@@ -25,8 +25,8 @@ BEGIN
                 is_now.last_error := 'the process that ran it died '
                     || CASE is_now.crashes WHEN 1 THEN 'once' ELSE is_now.crashes || ' times' END;
             ELSE
-                is_now.stage := 'ready';
-                is_now.start_by := later(t, was.start_within);
+                is_now.stage := CASE WHEN was.due <= t THEN 'ready' ELSE 'scheduled' END;
+                is_now.start_by := later(greatest(t, was.due), was.start_within);
                 is_now.expires_at := least(is_now.start_by, was.deadline);
                 is_now.alone := is_now.crashes > 0 AND is_now.crashes + 1 >= was.max_crashes;
             END IF;

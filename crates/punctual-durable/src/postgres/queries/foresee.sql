@@ -1,0 +1,54 @@
+-- Gives a node jobs that are not due yet but will be in a moment: by the time it has them, they nearly are. It starts none before its instant. They go straight
+-- from `sched` to it, several with one claim, so each is written once less than one that becomes ready first.
+-- Only of tenants whose starts nobody counts: a place of a limit, or a turn of a rate, would be taken before its time. Nor what may expire by then, nor last
+-- chances. All these become ready, and are claimed, when they are due. What a tenant gets here is one turn of its, with the costs of all.
+CREATE OR REPLACE FUNCTION foresee(to_node bigint, most bigint, open_kinds text[], t bigint, until bigint, INOUT v numeric, OUT jobs job[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    names text[];
+    last_due bigint;
+    last_seq bigint;
+    next_v numeric;
+BEGIN
+    -- Bounded, whatever falls due at one instant.
+    SELECT array_agg(DISTINCT s.tenant), (array_agg(s.due))[count(*)], (array_agg(s.seq))[count(*)] INTO names, last_due, last_seq
+    FROM (SELECT s.tenant, s.due, s.seq FROM sched s WHERE s.due > t AND s.due <= until ORDER BY s.due, s.seq LIMIT 500) s;
+    names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (names) AND p.running_max IS NULL AND p.rate_gap IS NULL AND NOT p.paused
+                   FOR NO KEY UPDATE SKIP LOCKED);
+    IF names = '{}' THEN
+        RETURN;
+    END IF;
+    WITH come AS (
+        SELECT s.id FROM sched s
+        WHERE s.due > t AND (s.due, s.seq) <= (last_due, last_seq) AND s.kind = ANY (open_kinds) AND s.tenant = ANY (names)
+          AND NOT s.alone AND (s.expires_at > until) IS NOT FALSE
+        ORDER BY s.due, s.seq LIMIT most FOR UPDATE SKIP LOCKED
+    ), taken AS (
+        DELETE FROM sched s USING come WHERE s.id = come.id RETURNING s.*
+    ), placed AS (
+        -- A job that was enqueued twice at the same moment, once as due, is there already.
+        INSERT INTO job
+        SELECT id, seq, tenant, kind, payload, tags, priority, cost, start_within, run_timeout, max_attempts, max_crashes,
+               backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule, missed, trace,
+               'running', NULL, due, start_by, deadline, order_at, deadline, attempt + 1, fence + 1, crashes, alone, to_node,
+               enqueued_at, greatest(due, since), greatest(due, since), result, last_error, forget, while_wanted
+        FROM taken
+        ON CONFLICT (id) DO NOTHING
+        RETURNING job
+    ), gone AS (
+        SELECT s.tenant, count(*) AS jobs FROM taken s GROUP BY s.tenant
+    ), gain AS (
+        SELECT (c.job).tenant AS name, count(*) AS jobs, least(sum(greatest((c.job).cost, 1)), 4294967295) AS cost FROM placed c GROUP BY (c.job).tenant
+    ), charged AS (
+        UPDATE tenant p SET
+            scheduled = p.scheduled - d.jobs, running = p.running + coalesce(g.jobs, 0),
+            finish = CASE WHEN g.jobs IS NULL THEN p.finish ELSE greatest(p.finish, v) + div(4294967296 * g.cost, p.weight) END
+        FROM gone d LEFT JOIN gain g ON g.name = d.tenant WHERE p.name = d.tenant
+        RETURNING p.finish - div(4294967296 * g.cost, p.weight) AS start
+    )
+    SELECT greatest(v, (SELECT max(c.start) FROM charged c)), array_agg(c.job ORDER BY (c.job).due, (c.job).seq) INTO next_v, jobs FROM placed c;
+    v := next_v;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+SET jit = off SET plan_cache_mode = force_generic_plan;
