@@ -201,7 +201,7 @@ impl fmt::Debug for PostgresStore {
 impl Shared {
     async fn open(settings: Settings) -> Result<Arc<Self>, StoreError> {
         let Settings { clock, schema, server, direct, lease, timeout, pool_size, foresight } = settings;
-        let database = Database::new(server, schema.clone(), pool_size, timeout)?;
+        let database = Database::new(&server, schema.clone(), pool_size, timeout)?;
         schema::install(&database, &schema).await?;
         let (settle, settled) = mpsc::unbounded_channel();
         let shared = Arc::new(Self {

@@ -3,6 +3,9 @@
 //! A signal is a hint. Whoever hears it looks into the store; a signal too many costs a look, and where one can be lost (over a
 //! network) the store asks to be [polled](crate::Store::poll) too. Nobody is woken under the lock.
 
+mod offers;
+#[cfg(feature = "postgres")]
+mod places;
 #[cfg(test)]
 pub(crate) mod suite;
 
@@ -14,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::id::{JobId, NodeId};
+use crate::store::Record;
 use crate::time::Timestamp;
 
 /// The place where a store tells of changes. Clones share it.
@@ -35,6 +39,8 @@ struct Hub {
     ends: HashMap<JobId, Waits>,
     /// A store that must be told which ends are awaited.
     watch: Option<Watched>,
+    /// Rings when a node offers what it was known to offer soon.
+    offered: Arc<tokio::sync::Notify>,
 }
 
 /// All who wait for the end of one job.
@@ -69,6 +75,7 @@ impl Watched {
 struct Inbox {
     node: Option<NodeId>,
     heard: Heard,
+    offer: offers::Offer,
     waker: Option<Waker>,
 }
 
@@ -241,7 +248,7 @@ impl fmt::Debug for Signals {
 }
 
 /// What a node has heard since it last asked.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Heard {
     /// A job may have become ready.
     pub(crate) is_ready: bool,
@@ -250,6 +257,10 @@ pub(crate) struct Heard {
     /// There is something to tend then.
     pub(crate) due: Option<Timestamp>,
     pub(crate) stop: Vec<(JobId, u64)>,
+    /// It was given these, because it had said that it could run them.
+    pub(crate) given: Vec<Record>,
+    /// It may have been given something that nobody knows of.
+    pub(crate) is_unsure: bool,
 }
 
 impl Heard {

@@ -73,7 +73,9 @@ pub(crate) struct Worker {
     has_tick_ended: bool,
     /// The store has something to give, but others are in the way.
     is_contended: bool,
-    /// The answer to a claim was not heard.
+    /// The last claim gave all there was.
+    is_scarce: bool,
+    /// The answer to a claim was not heard, or what came of a place that it offered.
     is_unsure: bool,
     /// The store has yet to hear what this node handles.
     has_news: bool,
@@ -163,6 +165,7 @@ impl Worker {
             tend: Tend::Now,
             has_tick_ended: false,
             is_contended: false,
+            is_scarce: false,
             is_unsure: false,
             has_news: false,
             tend_at: None,
@@ -206,6 +209,7 @@ impl Worker {
             }
             self.tell_drained();
             self.set_alarm();
+            self.offer();
             self.sleep().await;
         }
         *self.jobs.started().lock().unwrap_or_else(PoisonError::into_inner) = false;
@@ -389,9 +393,13 @@ impl Worker {
             }
     }
 
-    /// After a claim whose answer was not heard: gives back what it was given and does not know of.
+    /// After a claim whose answer was not heard: gives back what it was given and does not know of. Not while it could be about to hear of it.
     async fn reconcile(&mut self) -> Result<(), StoreError> {
         if !self.is_unsure {
+            return Ok(());
+        }
+        self.listener.ask(false);
+        if self.listener.places() > 0 {
             return Ok(());
         }
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
@@ -408,14 +416,19 @@ impl Worker {
 
     /// What to claim, if there is room and hope.
     fn ask(&mut self) -> Option<Claim> {
+        if !self.is_hungry {
+            return None;
+        }
+        // From here on its places are for what it asks for.
+        self.listener.ask(self.is_scarce);
         let kinds = self.open_kinds();
-        if !self.is_hungry || kinds.is_empty() {
+        if kinds.is_empty() {
             return None;
         }
         self.is_hungry = false;
         self.claim_at = None;
         self.has_left = kinds.len() < self.jobs.handlers().kinds().len();
-        let max = self.workers - self.running.len();
+        let max = self.free();
         // Half of the hands stay free for what is ready.
         let ahead =
             if self.jobs.store().foresight().is_zero() { 0 } else { max.saturating_sub(self.workers.div_ceil(2)) };
@@ -431,16 +444,37 @@ impl Worker {
 
     /// The kinds it can run at this moment, and how many more of each; none if it has no room.
     fn open_kinds(&self) -> Vec<(String, usize)> {
-        if self.running.len() >= self.workers || self.stopping.is_some() {
+        if self.free() == 0 || self.stopping.is_some() {
             return Vec::new();
         }
+        let places = self.listener.places();
         let room = |kind: &str| {
             let Some(&most) = self.concurrency.get(kind) else { return self.workers };
-            most.saturating_sub(self.running.values().filter(|run| run.record.job.kind == kind).count())
+            most.saturating_sub(places + self.running.values().filter(|run| run.record.job.kind == kind).count())
         };
         let state = self.shared.lock();
         let kinds = self.jobs.handlers().kinds().into_iter().filter(|&kind| !state.paused.contains(kind));
         kinds.map(|kind| (kind.to_owned(), room(kind))).filter(|&(_, room)| room > 0).collect()
+    }
+
+    /// How many more jobs it can run.
+    fn free(&self) -> usize {
+        self.workers.saturating_sub(self.running.len() + self.listener.places())
+    }
+
+    /// Says what it could run at once, if it has nothing to ask the store for: whoever enqueues in this process may give it that, and nobody has to ask.
+    fn offer(&self) {
+        if self.claiming.is_some() {
+            return;
+        }
+        let is_idle = self.is_far()
+            && !self.is_hungry
+            && !self.is_contended
+            && !self.is_unsure
+            && self.rest.is_none()
+            && self.jobs.heart().is_joined();
+        let kinds = if is_idle { self.open_kinds() } else { Vec::new() };
+        self.listener.offer(self.free(), kinds);
     }
 
     fn run(&mut self, claim: &Claim, claimed: Claimed) {
@@ -451,6 +485,7 @@ impl Worker {
         }
         // Others were in the way of everything: they will be done in a moment.
         self.is_contended = claimed.more && claimed.jobs.is_empty();
+        self.is_scarce = !claimed.more && claimed.jobs.len() < claim.max;
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
         let due_at = claimed.due_at.map(|due| self.foresee(due));
         self.claim_at = [claimed.again_at, due_at, again].into_iter().flatten().min();
@@ -616,6 +651,8 @@ impl Worker {
     }
 
     fn hear(&mut self, heard: Heard) {
+        self.is_unsure |= heard.is_unsure;
+        together(|| heard.given.into_iter().for_each(|record| self.start(record)));
         self.is_hungry |= heard.is_ready;
         if heard.is_changed {
             self.want_tend();
@@ -676,7 +713,7 @@ impl Worker {
     /// Whether the store has something to answer, or has answered what is yet to be heeded.
     fn has_asked(&self) -> bool {
         let asks = self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some();
-        asks || self.pruning.is_some() || self.answers.has_any()
+        asks || self.pruning.is_some() || self.answers.has_any() || self.listener.places() > 0
     }
 
     fn begin_shutdown(&mut self, stop: crate::node::Stopping) {

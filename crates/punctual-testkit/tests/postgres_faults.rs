@@ -211,6 +211,34 @@ impl Job for Note {
     const TERMS: Terms = Terms::new().max_attempts(3);
 }
 
+/// C38: what an enqueue gave to the node of its process, and nobody heard of, is given back and runs: once.
+#[test]
+fn what_an_enqueue_gave_unheard_runs_once() {
+    let clock = VirtualClock::new();
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let store = block_on(PostgresOptions::new().clock(&clock).schema(schema.name()).open(&url)).unwrap();
+    let jobs = block_on(Jobs::builder().clock(&clock).seed(1).over(Arc::new(store))).unwrap();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&ran);
+    jobs.on(move |note: Note, ctx: Ctx| {
+        log.lock().unwrap().push((note.0, ctx.fence(), ctx.attempt()));
+        std::future::ready(Ok::<_, Failure>(note.0))
+    });
+    let _node = block_on(jobs.start()).unwrap();
+    for number in 0..3 {
+        block_on(jobs.now().enqueue(Note(number))).unwrap();
+        clock.advance(SECOND).unwrap();
+    }
+    proxy.lose_reply_to(".enqueue_alike(");
+    let error = block_on(jobs.now().enqueue(Note(3))).unwrap_err();
+    assert_eq!(proxy.counts().replies_lost, 1, "{error}");
+    clock.advance(60 * SECOND).unwrap();
+    assert_eq!(*ran.lock().unwrap(), [(0, 1, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1)], "the last one was given twice");
+    let totals = block_on(jobs.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 4));
+}
+
 /// C38, C51: whichever replies are lost to a node that works (to its claims, its finishes, its heartbeats and to enqueues), every job ends
 /// well, runs once, and nothing is held for ever.
 #[test]

@@ -107,11 +107,18 @@ fn roles_have_the_rights_they_need_and_no_others() {
         assert!(error.starts_with("permission denied"), "{sql}: {error}");
     };
     let id = "'00000000-0000-7000-8000-000000000001'";
-    for sql in
-        [&format!("SELECT * FROM get({id})"), "SELECT * FROM claim(1, 9, '{k}', '{9}')", "SELECT payload FROM jobs"]
-    {
+    let give = format!(
+        "SELECT count(*) FROM enqueue_alike(ARRAY[{id}::uuid], '{{1}}', 'k', '', NULL, 0::smallint, 1, NULL, 0, NULL, 3, 3, 1, 1, NULL, NULL, 1)"
+    );
+    for sql in [
+        &format!("SELECT * FROM get({id})"),
+        "SELECT * FROM claim(1, 9, '{k}', '{9}')",
+        "SELECT payload FROM jobs",
+        &give,
+    ] {
         denied(&mut app, sql);
     }
+    assert_eq!(one(&mut node, &give), "1");
     for sql in [
         "SELECT * FROM erase('')",
         "SELECT * FROM query(NULL, NULL, NULL, NULL, NULL, NULL, NULL, 9)",
@@ -297,6 +304,55 @@ fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
     one(&mut reaper, "COMMIT");
     assert_eq!(claiming.join().unwrap().unwrap_err(), "the lease of the node has just ended");
     assert_eq!(one(&mut witness, "SELECT ready, running FROM totals()"), "1 0");
+}
+
+/// C40, C41: jobs go to an idle node with the enqueue, unless somebody's place or turn would be taken by that, or somebody would have to be waited for.
+#[test]
+fn an_enqueue_gives_only_what_is_nobody_elses() {
+    let enqueue = |node: u8, due_in: u32| {
+        format!(
+            "SELECT count(*) FROM enqueue_alike(ARRAY[gen_random_uuid(), gen_random_uuid()], '{{1,2}}', 'k', 't0', NULL, 0::smallint, 1, NULL, {due_in}, NULL,
+                3, 3, 1, 1, NULL, NULL, {node}) WHERE status = 'given'"
+        )
+    };
+    let numbers = "SELECT scheduled, ready, running FROM totals()";
+    let (schema, mut client) = open_with(0, 1);
+    assert_eq!(one(&mut client, &enqueue(1, 0)), "0", "nobody knows what its tenant may");
+    one(&mut client, "SELECT count(*) FROM claim(1, 9, '{k}', '{9}')");
+    assert_eq!(one(&mut client, &enqueue(1, 0)), "1");
+    assert_eq!(one(&mut client, numbers), "0 0 4");
+    let given = "SELECT count(*) FROM job WHERE id = ANY (ran_by(1)) AND node = 1 AND fence = 1 AND attempt = 1";
+    assert_eq!(one(&mut client, given), "4");
+    let turn = one(&mut client, "SELECT finish > 0 AND running = 4 FROM tenant");
+    assert_eq!(turn, "t", "it counts");
+
+    let mut other = schema.connect();
+    let mut is_not_given = |node: u8, due_in: u32, before: &str, why: &str| {
+        one(&mut client, "BEGIN");
+        one(&mut client, before);
+        assert_eq!(one(&mut client, &enqueue(node, due_in)), "0", "{why}");
+        let waiting = one(&mut client, "SELECT scheduled + ready > 0 FROM totals()");
+        assert_eq!(waiting, "t", "{why}: it is there all the same");
+        one(&mut client, "ROLLBACK");
+    };
+    is_not_given(1, 1_000_000, "SELECT 1", "it is not due");
+    is_not_given(2, 0, "SELECT 1", "nobody knows the node");
+    is_not_given(1, 0, "UPDATE tenant SET running_max = 99", "starts are counted");
+    is_not_given(1, 0, "UPDATE tenant SET rate_gap = 1, rate_burst = 9", "starts are counted");
+    is_not_given(1, 0, "UPDATE tenant SET paused = true", "it starts nothing");
+    is_not_given(1, 0, "SELECT status FROM enqueue('k', tenant => 't0')", "another is ready, and the ledger says so");
+    is_not_given(
+        1,
+        0,
+        "SELECT status FROM enqueue('k', tenant => 't0'); SELECT take_news(true)",
+        "another is ready, and its tenant says so",
+    );
+    for row in ["tenant", "node"] {
+        one(&mut other, &format!("BEGIN; SELECT FROM {row} FOR NO KEY UPDATE"));
+        is_not_given(1, 0, "SET lock_timeout = '5s'", "somebody has a row that it needs");
+        one(&mut other, "ROLLBACK");
+    }
+    assert_eq!(one(&mut client, &enqueue(1, 0)), "1");
 }
 
 /// What has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.

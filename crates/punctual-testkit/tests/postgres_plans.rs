@@ -284,6 +284,8 @@ fn calls_of_workers() -> Vec<Call> {
         Call::new("enqueue_batch, known", known),
         Call::new("enqueue_alike, due", alike("t7", 100, 0)),
         Call::new("enqueue_alike, parked", alike("t7", 100, DAY)),
+        Call::new("enqueue_alike, given to a node", alike("t7", 100, 0).replace(&format!("{NOW})"), &format!("{NOW}, 1)")))
+            .after("SELECT take_news(false); UPDATE tenant SET has_work = false, running_max = NULL, backlog_max = NULL, scheduled_max = NULL"),
         Call::new("enqueue_alike, of a bounded tenant", alike("bounded", 100, 0))
             .after(format!("SELECT set_tenant('bounded', true, 5, 500, 5, 2, NULL, NULL, true, NULL, {NOW})")),
         Call::new("enqueue", format!("SELECT enqueue('k1', '{{}}', 't7', at => {NOW})")),

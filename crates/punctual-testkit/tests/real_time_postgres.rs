@@ -278,3 +278,30 @@ fn what_is_foreseen_is_never_early() {
     }
     assert!(foreseen > 0, "nothing was given before it was due");
 }
+
+/// C38, C58: what is enqueued beside a node that has nothing to do is given to it in the same step; it runs once, and all numbers are the true ones.
+#[test]
+fn what_is_enqueued_beside_an_idle_node_is_given_to_it() {
+    let schema = Schema::new();
+    let jobs = open(PostgresOptions::new(), &schema, schema.url());
+    let (tell, told) = channel();
+    jobs.on(move |note: Note, _: Ctx| {
+        tell.send(note.0).unwrap();
+        std::future::ready(Ok::<_, Failure>(note.0))
+    });
+    let node = block_on(jobs.node().workers(2).start()).unwrap();
+    for number in 0..100 {
+        block_on(jobs.now().enqueue(Note(number))).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), number);
+    }
+    block_on(node.drain());
+    assert!(told.try_recv().is_err(), "one ran twice");
+    let mut client = schema.connect();
+    let given =
+        "SELECT count(*) FILTER (WHERE started_at = enqueued_at), count(*) FILTER (WHERE fence = 1) FROM history";
+    let row = client.query_one(given, &[]).unwrap();
+    let (given, once): (i64, i64) = (row.get(0), row.get(1));
+    assert!(given > 0 && once == 100, "{given} {once}");
+    let totals = block_on(jobs.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 100));
+}

@@ -149,7 +149,7 @@ impl<'a> Alike<'a> {
     }
 
     /// The parameters of `enqueue_alike`.
-    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>) -> [Parameter<'s>; 16] {
+    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>, to_node: &'s Option<i64>) -> [Parameter<'s>; 17] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.payloads, Type::TEXT_ARRAY),
@@ -167,6 +167,7 @@ impl<'a> Alike<'a> {
             (&self.backoff.1, Type::INT8),
             (&self.of.trace, Type::TEXT),
             (at, Type::INT8),
+            (to_node, Type::INT8),
         ]
     }
 }

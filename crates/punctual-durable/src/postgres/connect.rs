@@ -9,7 +9,6 @@ use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
     Runtime,
 };
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::error::Elapsed;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
@@ -25,8 +24,9 @@ use crate::error::StoreError;
 /// How often to do again what was rolled back for the sake of somebody else.
 const AGAIN_MAX: usize = 5;
 
-/// So many connections are kept for the node, however much callers ask for at a time: it must beat, and finish what it runs.
-const RESERVED: usize = 3;
+/// So many connections, or half of all if that is less, are the node's. However much callers ask for at a time, it must beat, and finish what it runs; and a
+/// connection is slow in everything that it does for the first time, so it should not be asked for everything.
+const OF_NODE: usize = 5;
 
 /// How often to do again, on another connection, what can be done twice.
 const ELSEWHERE_MAX: usize = 2;
@@ -65,9 +65,8 @@ impl Function {
 
 /// The database, by connections that are shared.
 pub(super) struct Database {
-    pool: Pool,
-    /// What callers may have of the pool.
-    callers: Semaphore,
+    callers: Pool,
+    node: Pool,
     tls: MakeRustlsConnect,
     schema: SchemaName,
     timeout: Duration,
@@ -79,27 +78,30 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) fn new(
-        address: Address,
+        address: &Address,
         schema: SchemaName,
         pool_size: usize,
         timeout: Duration,
     ) -> Result<Self, StoreError> {
         let tls = address.trust.connector()?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(address.config, tls.clone(), config);
         let can_prepare = Arc::new(AtomicBool::new(true));
-        let pool = Pool::builder(manager)
-            .max_size(pool_size)
-            .post_create(look_where_it_goes(can_prepare.clone(), timeout))
-            // The one that was used last: its process is at hand, and it knows the functions already.
-            .queue_mode(QueueMode::Lifo)
-            .wait_timeout(Some(timeout))
-            .create_timeout(Some(timeout))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|error| StoreError::permanent(format!("cannot make connections: {error}")))?;
-        let callers = Semaphore::new(pool_size.saturating_sub(RESERVED).max(1));
-        Ok(Self { pool, callers, tls, schema, timeout, slow: Mutex::default(), can_prepare })
+        let pool = |size| {
+            Pool::builder(Manager::from_config(address.config.clone(), tls.clone(), config.clone()))
+                .max_size(size)
+                .post_create(look_where_it_goes(can_prepare.clone(), timeout))
+                // The one that was used last: its process is at hand, and it knows the functions already.
+                .queue_mode(QueueMode::Lifo)
+                .wait_timeout(Some(timeout))
+                .create_timeout(Some(timeout))
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|error| StoreError::permanent(format!("cannot make connections: {error}")))
+        };
+        let of_node = OF_NODE.min(pool_size / 2);
+        let callers = pool(pool_size - of_node)?;
+        let node = if of_node == 0 { callers.clone() } else { pool(of_node)? };
+        Ok(Self { callers, node, tls, schema, timeout, slow: Mutex::default(), can_prepare })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
@@ -112,15 +114,9 @@ impl Database {
         self.can_prepare.load(Ordering::Relaxed)
     }
 
-    /// A connection, for somebody who says what it is for.
+    /// A connection, for a caller who says what it is for.
     pub(super) async fn client(&self, what: &str) -> Result<Object, Fault> {
-        self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-                Fault::new(what, &error)
-            }
-            PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
-            other => Fault::timed_out(what, other),
-        })
+        connection(&self.callers, what).await
     }
 
     /// Calls a function. Its row is `r` in what is selected of it.
@@ -131,7 +127,6 @@ impl Database {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
         let what = function.what;
-        let _turn = if function.is_of_node { None } else { Some(self.turn(what).await?) };
         let sql = self.sql(function, select, parameters.len());
         let mut tries = Tries::new(self, function);
         loop {
@@ -146,7 +141,14 @@ impl Database {
 
     /// Nobody has answered for so long: connections that nobody has used since may be lost as well, and are not used again.
     pub(super) fn doubt(&self, silence: Duration) {
-        self.pool.retain(|_, metrics| metrics.last_used() < silence);
+        self.keep(|unused_for| unused_for < silence);
+    }
+
+    /// Keeps those idle connections for which this is true, by how long they were not used.
+    fn keep(&self, is_good: impl Fn(Duration) -> bool) {
+        for pool in [&self.callers, &self.node] {
+            pool.retain(|_, metrics| is_good(metrics.last_used()));
+        }
     }
 
     fn slow(&self) -> MutexGuard<'_, HashMap<&'static str, Duration>> {
@@ -173,12 +175,14 @@ impl Database {
         let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
         format!("{}.{}({})", self.schema.quoted(), function.name, numbers.join(", "))
     }
+}
 
-    /// Waits until a caller may have a connection.
-    async fn turn(&self, what: &str) -> Result<SemaphorePermit<'_>, Fault> {
-        let turn = tokio::time::timeout(self.timeout, self.callers.acquire()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(|| Fault::timed_out(what, "too much is asked for at a time"))
-    }
+async fn connection(pool: &Pool, what: &str) -> Result<Object, Fault> {
+    pool.get().await.map_err(|error| match error {
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => Fault::new(what, &error),
+        PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
+        other => Fault::timed_out(what, other),
+    })
 }
 
 /// Looks at each new connection before it is used.
@@ -225,7 +229,8 @@ impl<'a> Tries<'a> {
     /// A connection for the next try.
     pub(super) async fn client(&self) -> Result<Object, Fault> {
         let what = self.function.what;
-        let client = tokio::time::timeout(self.patience, self.database.client(what)).await;
+        let pool = if self.function.is_of_node { &self.database.node } else { &self.database.callers };
+        let client = tokio::time::timeout(self.patience, connection(pool, what)).await;
         client.unwrap_or_else(|_| {
             self.be_patient();
             Err(Fault::timed_out(what, NO_CONNECTION))
@@ -266,7 +271,7 @@ impl<'a> Tries<'a> {
             Kind::ReadOnly => {
                 drop(Object::take(client));
                 // The others are to the same server, which takes no writes any more.
-                self.database.pool.retain(|_, _| false);
+                self.database.keep(|_| false);
             }
         }
         Some(Err(fault))

@@ -59,10 +59,7 @@ impl Shared {
         let mut parts = vec![&jobs[..]];
         while let Some(part) = parts.pop() {
             match self.call_for(part).await {
-                Ok(admitted) => {
-                    self.tell_of_new(part, &admitted);
-                    answers.extend(admitted);
-                }
+                Ok(admitted) => answers.extend(admitted),
                 Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -79,10 +76,36 @@ impl Shared {
         let Some(alike) = Alike::new(jobs) else {
             let columns = Columns::new(jobs.iter().copied());
             let rows = self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await?;
-            return admissions(jobs, &rows);
+            let answers = admissions(jobs, &rows)?;
+            self.tell_of_new(jobs, &answers);
+            return Ok(answers);
         };
-        let rows = self.database.call(ENQUEUE_ALIKE, "*", &alike.parameters(&at)).await?;
-        if rows.is_empty() { Ok(vec![Ok(Admitted::New); jobs.len()]) } else { admissions(jobs, &rows) }
+        let first = jobs.first().filter(|job| job.due == Moment::NOW);
+        let place = match first {
+            Some(job) => self.signals.places(&job.kind, jobs.len()).await,
+            None => None,
+        };
+        let to_node = place.as_ref().map(|place| node_sql(place.node()));
+        let sent = self.clock.local().now();
+        // If this fails, the place is in doubt.
+        let rows = self.database.call(ENQUEUE_ALIKE, "*", &alike.parameters(&at, &to_node)).await?;
+        let answers = match given_at(&rows)? {
+            None if rows.is_empty() => vec![Ok(Admitted::New); jobs.len()],
+            None => admissions(jobs, &rows)?,
+            Some(now) => {
+                self.clock.overheard(sent, (now.micros(), now.micros()));
+                if let Some(place) = place {
+                    let node = place.node();
+                    place.give(jobs.iter().map(|&job| Record::given(job.clone(), node, now)).collect());
+                }
+                return Ok(vec![Ok(Admitted::New); jobs.len()]);
+            }
+        };
+        if let Some(place) = place {
+            place.give_back();
+        }
+        self.tell_of_new(jobs, &answers);
+        Ok(answers)
     }
 
     fn tell_of_new(&self, jobs: &[&NewJob], answers: &[Answer]) {
@@ -329,6 +352,17 @@ impl Shared {
 pub(super) fn refuse_nul(job: &NewJob) -> Option<Refused> {
     let field = field_with_nul(job)?;
     Some(Refused::Bad(format!("the job's {field} has a NUL character, which PostgreSQL cannot hold")))
+}
+
+/// When all of them were given to the node that was named, if they were: that is told by a number that no job has.
+fn given_at(rows: &[Row]) -> Result<Option<Timestamp>, Fault> {
+    let Some(row) = rows.first() else { return Ok(None) };
+    let mut read = Reader::new(ENQUEUE.what, row);
+    if read.next::<i64>()? != 0 {
+        return Ok(None);
+    }
+    let (_, _) = (read.next::<&str>()?, read.maybe_id()?);
+    read.instant().map(Some)
 }
 
 /// What became of each job.

@@ -64,6 +64,13 @@ impl Record {
         }
     }
 
+    /// A job that a store takes in now and gives to a node in the same step.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn given(job: NewJob, node: NodeId, now: Timestamp) -> Self {
+        let (state, node, started_at) = (State::RUNNING, Some(node), Some(now));
+        Self { state, node, started_at, attempt: 1, fence: 1, ..Self::new(job, now) }
+    }
+
     /// What ready jobs of a tenant are ordered by: what waits long enough is overtaken by nobody.
     #[must_use]
     pub fn order_at(&self) -> Timestamp {

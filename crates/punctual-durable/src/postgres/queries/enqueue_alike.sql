@@ -1,9 +1,12 @@
 -- Takes in jobs that differ in nothing but their ids and payloads, whose ids were made for them and never sent before, and that leave nothing to decide: no
 -- unique key, interest or time limit. What one plan enqueues, or what many callers of one kind enqueue at the same moment, comes so, and is
 -- written as it comes: no id is looked up. No answer at all means that all are new; there is one for each, by number, if the tenant is bounded.
+-- A node of the caller that has nothing to do may be named: it gets them in the same step, if they are due and nobody's turn or place is taken by that: nothing of
+-- their tenant waits, and its starts are not counted. Then the only answer is `given`, with the instant. Who holds a row that this needs is not waited for.
 CREATE OR REPLACE FUNCTION enqueue_alike(
     ids uuid[], payloads text[], of_kind text, of_tenant text, tags text, priority smallint, cost bigint, due_at bigint, due_in bigint, run_timeout bigint,
-    max_attempts bigint, max_crashes bigint, backoff_base bigint, backoff_cap bigint, trace text, at bigint DEFAULT NULL)
+    max_attempts bigint, max_crashes bigint, backoff_base bigint, backoff_cap bigint, trace text, at bigint DEFAULT NULL,
+    to_node bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, status text, other uuid, count bigint, max bigint, retry_after bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,6 +16,9 @@ DECLARE
     n int[] := ARRAY[cardinality(ids)];
     -- Before the first of them, which is near enough.
     first_seq bigint := nextval('arrival');
+    -- Virtual time at which they start, and what they cost of it.
+    start numeric;
+    own numeric;
 BEGIN
     IF EXISTS (SELECT FROM tenant p WHERE p.name = of_tenant AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
         RETURN QUERY
@@ -24,7 +30,28 @@ BEGIN
             array_fill(0::bigint, n), array_fill(trace, n), at) e;
         RETURN;
     END IF;
-    IF due <= t THEN
+    IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim'::regproc, 'EXECUTE') THEN
+        RAISE insufficient_privilege USING MESSAGE = 'permission denied to give jobs to a node: only who may claim can';
+    ELSIF to_node IS NOT NULL AND due <= t THEN
+        SELECT greatest(p.finish, (SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)),
+               div(4294967296::numeric * least(n[1] * greatest(enqueue_alike.cost, 1), 4294967295), p.weight)
+        INTO start, own
+        FROM tenant p, node o
+        WHERE p.name = of_tenant AND o.id = to_node AND NOT p.has_work AND NOT p.paused AND p.running_max IS NULL AND p.rate_gap IS NULL
+          AND NOT EXISTS (SELECT FROM ledger l WHERE l.tenant = of_tenant AND l.kind IS NOT NULL)
+        FOR NO KEY UPDATE OF p, o SKIP LOCKED;
+    END IF;
+    IF start IS NOT NULL THEN
+        INSERT INTO job
+        SELECT u.id, nextval('arrival'), of_tenant, of_kind, u.payload, tags::text[], priority, cost, NULL, run_timeout, max_attempts, max_crashes,
+               backoff_base, backoff_cap, NULL, NULL, NULL, NULL, NULL, 0, trace, 'running', NULL, due, NULL, NULL, order_at, NULL, 1, 1, 0, false, to_node,
+               t, t, t, NULL, NULL, false, false
+        FROM unnest(ids, payloads) AS u (id, payload);
+        INSERT INTO run VALUES (to_node, ids);
+        UPDATE tenant p SET running = p.running + n[1], finish = start + own WHERE p.name = of_tenant;
+        UPDATE node o SET turn = greatest(o.turn, start) WHERE o.id = to_node;
+        RETURN QUERY SELECT 0::bigint, 'given', NULL::uuid, t, NULL::bigint, NULL::bigint;
+    ELSIF due <= t THEN
         INSERT INTO job
         SELECT u.id, nextval('arrival'), of_tenant, of_kind, u.payload, tags::text[], priority, cost, NULL, run_timeout, max_attempts, max_crashes,
                backoff_base, backoff_cap, NULL, NULL, NULL, NULL, NULL, 0, trace, 'ready', NULL, due, NULL, NULL, order_at, NULL, 0, 0, 0, false, NULL,
