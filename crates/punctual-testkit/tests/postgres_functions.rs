@@ -281,6 +281,35 @@ fn what_somebody_has_locked_is_left_and_found_again() {
     }
 }
 
+/// With one tenant, claims of several nodes take turns: the second waits for the first, and finds where it left off. But not for whoever has the tenant for long.
+#[test]
+fn a_claim_waits_for_another_and_not_for_long() {
+    let (schema, mut first) = open_with(6, 1);
+    one(&mut first, "SELECT join_node(2, 'n', '{k}', '{}', 99, 15000000); SELECT take_news(false)");
+    let (mut second, mut witness) = (schema.connect(), schema.connect());
+    let claim =
+        |node: u8, max: u8| format!("SELECT count(id), bool_or(more) FROM claim({node}, {max}, '{{k}}', '{{9}}')");
+    assert_eq!(one(&mut first, &format!("BEGIN; {}", claim(1, 2))), "2 t");
+    let process = one(&mut second, "SELECT pg_backend_pid()");
+    let ask_second = claim(2, 2);
+    let waiting = std::thread::spawn(move || {
+        // Longer than a slow machine takes to see that it waits.
+        one(&mut second, "ALTER FUNCTION wait_for_turn SET lock_timeout = '60s'");
+        (one(&mut second, &ask_second), second)
+    });
+    let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+    while !waiting.is_finished() && one(&mut witness, &is_held) == "f" {}
+    one(&mut first, "COMMIT");
+    let (given, mut second) = waiting.join().unwrap();
+    assert_eq!(given, "2 t");
+
+    one(&mut second, "ALTER FUNCTION wait_for_turn SET lock_timeout = '20ms'");
+    one(&mut first, "BEGIN; SELECT FROM tenant FOR NO KEY UPDATE");
+    assert_eq!(one(&mut second, &claim(2, 9)), "0 t", "there is more, and somebody has it");
+    one(&mut first, "COMMIT");
+    assert_eq!(one(&mut second, &claim(2, 9)), "2 f");
+}
+
 /// C39: a node cannot be taken for dead between a claim and its commit, and what was claimed is found when it is; and a claim by a node that has just
 /// been taken for dead gives nothing.
 #[test]

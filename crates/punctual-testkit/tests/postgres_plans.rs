@@ -78,6 +78,9 @@ impl Watched {
                 told["Query Text"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
             let mut wrong = Vec::new();
             judge(&told["Plan"], &mut wrong);
+            if told.get("JIT").is_some() {
+                wrong.push("is compiled".to_owned());
+            }
             complaints.extend(wrong.into_iter().map(|what| Complaint {
                 function: function.clone(),
                 what,
@@ -293,6 +296,7 @@ fn calls_of_workers() -> Vec<Call> {
         Call::new("claim, of all kinds", claim(100, "k0,k1,k2")).after(read_ledger),
         Call::new("claim, of one kind", claim(100, "k1")).after(read_ledger),
         Call::new("claim, of one job", claim(1, "k0,k1,k2")).after(read_ledger),
+        Call::new("wait_for_turn", format!("SELECT wait_for_turn('{{k1}}', 0, {NOW}000)")).after(read_ledger),
         Call::new("claim, of nothing", claim(100, "no")).after(read_ledger),
         Call::new("finish", format!("SELECT pg_temp.finish_all(1, {NOW})")),
     ]

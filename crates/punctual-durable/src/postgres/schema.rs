@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 73] = [
+const FUNCTIONS: [&str; 74] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -91,6 +91,7 @@ const FUNCTIONS: [&str; 73] = [
     include_str!("queries/totals.sql"),
     include_str!("queries/unwant.sql"),
     include_str!("queries/wait_for.sql"),
+    include_str!("queries/wait_for_turn.sql"),
     include_str!("queries/want.sql"),
     include_str!("queries/roles.sql"),
 ];

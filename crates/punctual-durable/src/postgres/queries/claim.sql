@@ -7,11 +7,14 @@
 -- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
 -- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
 -- `asked` names each kind once, and `rooms` how many of it there may be: at least one. `max_ahead` may fall due up to `ahead` microseconds from now.
--- There are three ways to choose, all with the same result. One tenant with one queue has nothing but its own order. Several are read without locks, one job
+-- `spare` of the jobs wait at the node until a worker is free, in a moment. They are given only if nobody misses them meanwhile: no tenant that is served has a
+-- rate, or would be nearer to its limit than half of it.
+-- There are several ways to choose. One tenant with one queue has nothing but its own order. Several are read without locks, one job
 -- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
--- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on.
+-- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on. All these give the same. Of very many
+-- tenants some get a few jobs each at once, which is as fair over time: a batch more or less.
 CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL,
-                                 ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0)
+                                 ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0, spare bigint DEFAULT 0)
 RETURNS SETOF claimed
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -20,15 +23,26 @@ DECLARE
     t_ns bigint := t * 1000;
     v numeric;
     n bigint := max_jobs;
+    -- How many tenants are served at a time, and whether each is given its share of n at once although there are more of them.
+    served bigint;
+    is_coarse boolean;
+    -- Tenants at their limit are sorted out before they are put in order, and not after that.
+    is_thorough boolean := false;
     open_kinds text[] := asked;
     open_rooms bigint[] := rooms;
     names text[];
     full_names text[];
     tried text[] := '{}';
     may_alone boolean := false;
+    -- Of the jobs that are still wanted; and whether somebody would miss them.
+    n_spare bigint := spare;
+    is_near boolean;
+    -- For another claim that has everybody it could serve.
+    may_wait boolean;
     is_contended boolean := false;
     is_tight boolean;
     is_odd boolean := false;
+    is_careful boolean;
     weights numeric;
     start numeric;
     may bigint;
@@ -64,9 +78,10 @@ BEGIN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
     END IF;
     -- Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than all that this one does.
-    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM sched WHERE due > t AND due <= t + ahead), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
+    SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM sched WHERE due > t AND due <= t + ahead), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL),
+           EXISTS (SELECT FROM tenant p WHERE p.has_work), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
            greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
-    INTO has_due, has_near, has_news, has_chance, v
+    INTO has_due, has_near, has_news, may_wait, has_chance, v
     FROM node WHERE id = to_node;
     IF NOT FOUND THEN
         answer.more := false;
@@ -81,6 +96,7 @@ BEGIN
     -- Only new work is looked for here. That runs have ended is taken in when it counts, below, or at leisure, by `tend`.
     IF has_due OR has_news THEN
         is_contended := take_news(true);
+        may_wait := false;
     END IF;
 
     -- Jobs with a last chance run one at a time, over all nodes.
@@ -93,32 +109,63 @@ BEGIN
     END IF;
 
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
+        -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part of what is wanted.
+        served := ceil(n / least(greatest(n / 16, 1), 4)::numeric);
         -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
-        -- limit counts if the ledger knows of runs that have ended.
-        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max), sum(p.weight) INTO names, full_names, weights
+        -- limit counts if the ledger knows of runs that have ended; that is asked for the first ones only, and for all if those were not enough.
+        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max), sum(p.weight),
+               n_spare > 0 AND bool_or(p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max)
+        INTO names, full_names, weights, is_near
         FROM (
-            SELECT p.name, p.running, p.running_max, p.weight
+            SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight
             FROM (SELECT o.ctid AS row FROM tenant o
                   WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
-                    AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
+                    AND (o.running_max IS NULL OR o.running < o.running_max OR NOT is_thorough OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
                     AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
                     AND o.name <> ALL (tried)
                   -- The same as by `greatest(finish, v)`, those that go on after those that come anew, but small numbers are compared.
                   ORDER BY greatest(least(o.finish - v, 9000000000000000000)::bigint, -1), CASE WHEN o.finish - v > 9000000000000000000 THEN o.finish END,
-                           o.number LIMIT 4 * (n + 1)) o
+                           o.number LIMIT 4 * (served + 1)) o
             CROSS JOIN LATERAL (
-                SELECT p.name, p.running, p.running_max, p.weight FROM tenant p
+                SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight FROM tenant p
                 WHERE p.ctid = o.row AND p.has_work AND NOT p.paused
+                  AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
                   AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
                 FOR NO KEY UPDATE SKIP LOCKED) p
-            LIMIT n + 1) p;
-        EXIT WHEN names = '{}';
+            LIMIT served + 1) p;
+        IF NOT is_thorough AND cardinality(names) <= served THEN
+            is_thorough := true;
+            CONTINUE WHEN EXISTS (SELECT FROM tenant o WHERE o.has_work OFFSET 4 * (served + 1));
+        END IF;
+        IF names = '{}' THEN
+            EXIT WHEN NOT may_wait OR got <> '{}';
+            may_wait := false;
+            EXIT WHEN NOT wait_for_turn(open_kinds, v, t_ns);
+            -- What has expired meanwhile has expired.
+            t := coalesce(at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+            t_ns := t * 1000;
+            CONTINUE;
+        END IF;
         IF full_names IS NOT NULL THEN
             PERFORM absorb(full_names);
         END IF;
+        IF is_near THEN
+            -- One by itself may be less near than it looks: some of its runs have ended.
+            IF cardinality(names) = 1 THEN
+                PERFORM absorb(names);
+                is_near := EXISTS (SELECT FROM tenant p WHERE p.name = names[1] AND (p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max));
+            END IF;
+            IF is_near THEN
+                n := n - n_spare;
+                n_spare := 0;
+                CONTINUE;
+            END IF;
+        END IF;
         is_tight := may_alone OR n > ANY (open_rooms);
+        is_coarse := served < n AND cardinality(names) > served;
         queue := NULL;
         is_plain := NULL;
+        is_careful := false;
 
         IF cardinality(names) = 1 AND NOT is_tight THEN
             SELECT CASE WHEN cardinality(p.kinds) = 1 THEN p.kinds[1] END, p.first_at[1], p.first_seq[1], p.weight, greatest(p.finish, v), starts(n, p, t_ns)
@@ -145,10 +192,37 @@ BEGIN
                 used := NULL;
                 gainers := NULL;
             END IF;
+        ELSIF is_coarse AND NOT is_tight AND NOT is_odd THEN
+            -- Each of those that are served gets its share as one: all of it starts where the first does. Nothing is put in order but what is taken of each.
+            WITH lane AS MATERIALIZED (
+                SELECT m.place, p.name, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
+                       least(starts(n, p, t_ns), greatest(round(n * p.weight / weights), 1)::bigint) AS share
+                FROM unnest(names[:served]) WITH ORDINALITY AS m (name, place) JOIN tenant p ON p.name = m.name
+            ), candidate AS MATERIALIZED (
+                SELECT l.place AS of_lane, l.share, l.start, l.weight, cardinality(l.kinds) = 1 AS is_plain, j.*, row_number() OVER w AS place, sum(least(greatest(j.cost, 1), 2147483647)::int) OVER w AS costs,
+                       lead(j.order_at) OVER w AS next_at, lead(j.seq) OVER w AS next_seq
+                FROM lane l CROSS JOIN LATERAL unnest(l.kinds, l.first_at, l.first_seq) AS q (queue, at, seq) CROSS JOIN LATERAL (
+                    SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
+                    WHERE j.tenant = l.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
+                    ORDER BY j.order_at, j.seq LIMIT l.share + 1) j
+                WHERE l.share > 0 AND q.queue = ANY (open_kinds)
+                WINDOW w AS (PARTITION BY l.place ORDER BY j.order_at, j.seq)
+            ), chosen AS MATERIALIZED (
+                SELECT c.* FROM candidate c WHERE c.place <= c.share ORDER BY c.of_lane, c.place LIMIT n
+            ), gain AS (
+                SELECT DISTINCT ON (c.of_lane) c.* FROM chosen c ORDER BY c.of_lane, c.place DESC
+            )
+            SELECT s.rows, s.ids, s.kinds, false, g.v, (SELECT array_agg(names[c.of_lane]) FROM candidate c WHERE c.place = 1), (SELECT bool_or(c.is_odd) IS TRUE FROM candidate c),
+                   g.gainers, g.gains, g.finishes, g.is_plain, g.next_at, g.next_seq
+            INTO rows, ids, kinds, has_alone, next_v, used, is_odd, gainers, gains, finishes, is_plain, next_at, next_seq
+            FROM (SELECT array_agg(c.row) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds FROM chosen c) s,
+                 (SELECT max(g.start) AS v, array_agg(names[g.of_lane]) AS gainers, array_agg(g.place) AS gains,
+                         array_agg(g.start + div(4294967296::numeric * g.costs, g.weight)) AS finishes,
+                         array_agg(g.is_plain) AS is_plain, array_agg(g.next_at) AS next_at, array_agg(g.next_seq) AS next_seq FROM gain g) g;
         ELSIF NOT is_tight AND NOT is_odd THEN
             WITH lane AS (
                 SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[n + 1]) IS TRUE AS is_frontier, starts(n, p, t_ns) AS may
+                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[served + 1]) IS TRUE AS is_frontier, starts(n, p, t_ns) AS may
                 FROM tenant p WHERE p.name = ANY (names)
             ), shared AS MATERIALIZED (
                 SELECT l.*, least(l.may, ceil(n * l.weight / weights)::bigint) AS share FROM lane l
@@ -182,20 +256,16 @@ BEGIN
                   FROM chosen c) s,
                  (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.ends) AS finishes,
                          array_agg(g.is_plain) AS is_plain, array_agg(g.next_at) AS next_at, array_agg(g.next_seq) AS next_seq FROM gain g) g;
-            CONTINUE WHEN is_odd;
-            IF rows IS NOT NULL AND cardinality(rows) > (SELECT count(*) FROM (SELECT FROM job j WHERE j.ctid = ANY (rows) AND j.stage = 'ready' FOR NO KEY UPDATE SKIP LOCKED) l) THEN
-                is_odd := true;
-                CONTINUE;
-            END IF;
         ELSE
+            is_careful := true;
             WITH lane AS (
                 SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
                        p.finish >= v AND p.finish > 0 AS goes_on, starts(n, p, t_ns) AS may
                 FROM tenant p WHERE p.name = ANY (names)
             ), shared AS (
                 SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
-                       -- One more tenant was locked than jobs are wanted: nothing is taken from it, its turn is the frontier.
-                       cardinality(names) > n AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > n AS is_frontier
+                       -- One more tenant was locked than is served: nothing is taken from it, its turn is the frontier.
+                       cardinality(names) > served AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > served AS is_frontier
                 FROM lane l
             ), candidate AS (
                 SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
@@ -244,6 +314,14 @@ BEGIN
                  (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.finish) AS finishes FROM gain g) g;
         END IF;
 
+        -- What was read without locks is locked now. If not all of it can be had so, it is done again with care.
+        IF queue IS NULL AND NOT is_careful THEN
+            IF NOT is_odd AND rows IS NOT NULL THEN
+                is_odd := cardinality(rows) > (SELECT count(*) FROM (SELECT FROM job j WHERE j.ctid = ANY (rows) AND j.stage = 'ready' FOR NO KEY UPDATE SKIP LOCKED) l);
+            END IF;
+            CONTINUE WHEN is_odd;
+        END IF;
+
         -- Their rows are locked, so nobody has moved them. What became ready after this claim began does not start before that.
         RETURN QUERY
         UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
@@ -267,8 +345,8 @@ BEGIN
                 has_work = g.seq IS NOT NULL
             FROM unnest(gainers, gains, finishes, is_plain, next_at, next_seq) AS g (name, jobs, finish, is_plain, at, seq) WHERE g.is_plain AND p.name = g.name;
         END IF;
-        IF (cardinality(used) >= least(cardinality(names), n)) IS NOT TRUE THEN
-            used := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND (place <= n OR cardinality(names) <= n));
+        IF (cardinality(used) >= least(cardinality(names), served)) IS NOT TRUE THEN
+            used := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND place <= served);
             tried := tried || used;
             gainers := gainers || used;
         END IF;
@@ -300,8 +378,8 @@ BEGIN
         END IF;
     END LOOP;
     -- Nothing more is ready for whom there is room.
-    IF has_near AND max_ahead > max_jobs - n AND cardinality(open_kinds) > 0 THEN
-        n := least(n, max_ahead - (max_jobs - n), (SELECT min(r.room) FROM unnest(open_rooms) AS r (room)));
+    IF has_near AND max_ahead > cardinality(got) AND cardinality(open_kinds) > 0 THEN
+        n := least(n, max_ahead - cardinality(got), (SELECT min(r.room) FROM unnest(open_rooms) AS r (room)));
         SELECT f.v, f.jobs INTO v, foreseen FROM foresee(to_node, n, open_kinds, t, t + ahead, v) f;
         got := got || ARRAY(SELECT f.id FROM unnest(foreseen) f);
         RETURN QUERY SELECT f.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint FROM unnest(foreseen) f;

@@ -10,4 +10,4 @@ BEGIN
     IF NOT FOUND THEN
         RETURN QUERY SELECT * FROM job WHERE id = job_id UNION ALL SELECT * FROM sched WHERE id = job_id;
     END IF;
-END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan;

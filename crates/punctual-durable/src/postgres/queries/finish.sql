@@ -50,8 +50,7 @@ BEGIN
     )
     SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id),
            array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
-           CASE WHEN bool_or(g.alone) OR EXISTS (SELECT FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL AND p.has_work) THEN true
-                WHEN EXISTS (SELECT FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) THEN false END
+           CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
     INTO ords, outcomes, ended, bound, has_room
     FROM gone g;
     IF bound IS NOT NULL THEN

@@ -29,4 +29,4 @@ BEGIN
     RETURN NEXT;
     RETURN QUERY SELECT j.id, j.fence, j.outcome IS NOT NULL, NULL::boolean FROM job j
                  WHERE j.id = ANY (ran_by(heartbeat.node)) AND j.node = heartbeat.node AND j.stage = 'running' ORDER BY j.id;
-END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan;

@@ -45,4 +45,4 @@ BEGIN
     UPDATE turn SET at = greatest(at, (SELECT n.turn FROM node n WHERE n.id = gone));
     DELETE FROM node WHERE id = gone;
     RETURN runs;
-END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET enable_sort = on;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET enable_sort = on;

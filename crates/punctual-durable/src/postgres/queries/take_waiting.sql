@@ -7,4 +7,4 @@ BEGIN
     PERFORM FROM job j WHERE j.id = ANY (ids) AND j.stage = 'ready' ORDER BY j.id FOR UPDATE;
     RETURN QUERY DELETE FROM sched s WHERE s.id = ANY (ids) RETURNING s.*;
     RETURN QUERY DELETE FROM job j WHERE j.id = ANY (ids) AND j.stage = 'ready' RETURNING j.*;
-END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET plan_cache_mode = force_generic_plan;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan;
