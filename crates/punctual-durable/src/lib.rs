@@ -55,6 +55,7 @@ mod node;
 mod plan;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod reserve;
 mod retry;
 mod run;
 mod schedule;

@@ -23,6 +23,7 @@ use crate::hands::Hands;
 use crate::id::{JobId, NodeId};
 use crate::jobs::Jobs;
 use crate::node::{NodeReport, Shared};
+use crate::reserve::Reserve;
 use crate::run::{Done, Run, Stop};
 use crate::schedule::{self, Ticks};
 use crate::signals::{Heard, Listener};
@@ -55,6 +56,7 @@ pub(crate) struct Worker {
     /// Who it was when it claimed what it runs.
     node: NodeId,
     running: HashMap<JobId, Run>,
+    reserve: Reserve,
     finishes: Vec<Finish>,
     /// What the store was asked and has yet to answer, and what it has answered.
     finishing: Option<(Vec<Finish>, Reply<Vec<Finished>>)>,
@@ -147,6 +149,7 @@ impl Worker {
             node,
             prune_at: jobs.store().now(),
             prune_from: jobs.store().now(),
+            reserve: Reserve::new(jobs.store().foresight(), workers, jobs.clock().now()),
             jobs,
             hands,
             shared,
@@ -229,9 +232,11 @@ impl Worker {
         if self.jobs.node_id() != self.node {
             self.lost_lease();
         }
+        let ended = done.len();
         for done in done {
             self.finish(done);
         }
+        self.draw_on_reserve(ended);
         if rang {
             self.alarm = None;
             self.heed_alarm();
@@ -260,6 +265,7 @@ impl Worker {
 
     fn lost_lease(&mut self) {
         self.running.values_mut().for_each(|run| run.stop(Stop::LeaseLost));
+        self.reserve.take();
         self.finishes.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
@@ -282,6 +288,34 @@ impl Worker {
         }
         // Otherwise nothing is there to be had; and if its end gives somebody else a place, the store says so.
         self.is_hungry |= self.has_left;
+    }
+
+    /// So many runs have ended: what waits for workers begins. What waited too long, or is no longer handled here, goes back.
+    fn draw_on_reserve(&mut self, ended: usize) {
+        let now = self.jobs.clock().now();
+        self.reserve.ended(ended, now);
+        if self.reserve.is_empty() {
+            return;
+        }
+        let overdue = self.reserve.overdue(now);
+        self.give_back(overdue);
+        together(|| {
+            while self.free() > 0
+                && let Some(record) = self.reserve.pop()
+            {
+                if self.shared.lock().paused.contains(&record.job.kind) {
+                    self.give_back(vec![record]);
+                } else {
+                    self.start(record);
+                }
+            }
+        });
+    }
+
+    /// Jobs that were not begun are for others.
+    fn give_back(&mut self, jobs: Vec<Record>) {
+        let release = |record: Record| Finish { id: record.job.id, fence: record.fence, verdict: Verdict::Release };
+        self.finishes.extend(jobs.into_iter().map(release));
     }
 
     /// One turn: everything there is to ask the store, and what it has answered.
@@ -404,7 +438,8 @@ impl Worker {
         }
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
         let is_known = |id, fence| {
-            let runs = self.running.get(&id).is_some_and(|run| run.record.fence == fence);
+            let runs =
+                self.running.get(&id).is_some_and(|run| run.record.fence == fence) || self.reserve.contains(id, fence);
             let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
             runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
         };
@@ -428,11 +463,11 @@ impl Worker {
         self.is_hungry = false;
         self.claim_at = None;
         self.has_left = kinds.len() < self.jobs.handlers().kinds().len();
-        let max = self.free();
+        let (free, spare) = (self.free(), self.reserve.room(self.jobs.clock().now()));
         // Half of the hands stay free for what is ready.
         let ahead =
-            if self.jobs.store().foresight().is_zero() { 0 } else { max.saturating_sub(self.workers.div_ceil(2)) };
-        Some(Claim { node: self.node, max, kinds: kinds.into(), ahead })
+            if self.jobs.store().foresight().is_zero() { 0 } else { free.saturating_sub(self.workers.div_ceil(2)) };
+        Some(Claim { node: self.node, max: free + spare, kinds: kinds.into(), ahead, spare })
     }
 
     /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again at once.
@@ -444,13 +479,15 @@ impl Worker {
 
     /// The kinds it can run at this moment, and how many more of each; none if it has no room.
     fn open_kinds(&self) -> Vec<(String, usize)> {
-        if self.free() == 0 || self.stopping.is_some() {
+        let max = self.free() + self.reserve.room(self.jobs.clock().now());
+        if max == 0 || self.stopping.is_some() {
             return Vec::new();
         }
         let places = self.listener.places();
         let room = |kind: &str| {
-            let Some(&most) = self.concurrency.get(kind) else { return self.workers };
-            most.saturating_sub(places + self.running.values().filter(|run| run.record.job.kind == kind).count())
+            let Some(&most) = self.concurrency.get(kind) else { return max };
+            let running = self.running.values().filter(|run| run.record.job.kind == kind).count();
+            most.saturating_sub(places + running + self.reserve.of_kind(kind))
         };
         let state = self.shared.lock();
         let kinds = self.jobs.handlers().kinds().into_iter().filter(|&kind| !state.paused.contains(kind));
@@ -484,7 +521,11 @@ impl Worker {
             return;
         }
         // Others were in the way of everything: they will be done in a moment.
-        self.is_contended = claimed.more && claimed.jobs.is_empty();
+        self.is_contended = claimed.more && claimed.jobs.is_empty() && claim.max > claim.spare;
+        let now = self.jobs.clock().now();
+        if claim.spare > 0 && claimed.more && claimed.jobs.len() <= claim.max - claim.spare {
+            self.reserve.refused(now);
+        }
         self.is_scarce = !claimed.more && claimed.jobs.len() < claim.max;
         let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
         let due_at = claimed.due_at.map(|due| self.foresee(due));
@@ -497,7 +538,15 @@ impl Worker {
             *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
         });
         // So that the hands are woken once for all, and not for each.
-        together(|| claimed.jobs.into_iter().for_each(|record| self.start(record)));
+        together(|| {
+            for record in claimed.jobs {
+                if self.free() > 0 {
+                    self.start(record);
+                } else {
+                    self.reserve.push(record, now);
+                }
+            }
+        });
     }
 
     fn start(&mut self, record: Record) {
@@ -594,7 +643,11 @@ impl Worker {
     fn tell_drained(&mut self) {
         let heard = self.listener.heard();
         self.hear(heard);
-        let is_idle = self.running.is_empty() && !self.has_asked() && !self.has_more_to_do() && !self.is_contended;
+        let is_idle = self.running.is_empty()
+            && self.reserve.is_empty()
+            && !self.has_asked()
+            && !self.has_more_to_do()
+            && !self.is_contended;
         if is_idle && self.rest.is_none() && self.jobs.heart().is_joined() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
         }
@@ -611,7 +664,8 @@ impl Worker {
         } else {
             // Otherwise that instant would come, and come again.
             let prune = self.may_prune().then_some(self.prune_at);
-            [self.tend_at, self.due_at, self.claim_at, poll, prune].into_iter().flatten().min()
+            let overdue = self.reserve.time_left(self.jobs.clock().now()).map(|left| now.after(left));
+            [self.tend_at, self.due_at, self.claim_at, poll, prune, overdue].into_iter().flatten().min()
         };
         let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
             self.alarm = None;
@@ -662,6 +716,8 @@ impl Worker {
         for (job, fence) in heard.stop {
             if let Some(run) = self.running.get_mut(&job).filter(|run| run.record.fence == fence) {
                 run.stop(Stop::Settled);
+            } else if self.reserve.remove(job, fence) {
+                self.finishes.push(Finish { id: job, fence, verdict: Verdict::Stopped });
             }
         }
     }
@@ -719,7 +775,9 @@ impl Worker {
     fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
         let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));
         let alarm = self.ring_after(stop.grace, is_over.clone());
-        self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: 0, _alarm: alarm });
+        let reserve = self.reserve.take();
+        self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: reserve.len(), _alarm: alarm });
+        self.give_back(reserve);
         // Nobody here needs to know what was forgotten.
         self.pruning = None;
     }

@@ -194,7 +194,7 @@ impl Bed {
     #[must_use]
     pub fn claim_as(&self, node: NodeId, max: usize, kinds: &[(&str, usize)]) -> Claimed {
         let kinds = kinds.iter().map(|&(kind, room)| (kind.to_owned(), room)).collect();
-        self.ask(|store| store.claim(Claim { node, max, kinds, ahead: 0 }))
+        self.ask(|store| store.claim(Claim { node, max, kinds, ahead: 0, spare: 0 }))
     }
 
     /// Takes a job in and claims it.

@@ -22,7 +22,10 @@ impl World {
         let mut room = Room::new();
         claim.kinds.iter().for_each(|(kind, more)| *room.entry(kind).or_default() += more);
         let mut jobs = Vec::new();
-        while jobs.len() < claim.max {
+        let misses = |(name, _): &(String, JobId)| self.misses(name, claim.max);
+        let spare = if self.who_can_run(&room, now).iter().any(misses) { 0 } else { claim.spare };
+        let max = claim.max - claim.spare + spare;
+        while jobs.len() < max {
             let Some((tenant, id)) = self.whose_turn(&room, now) else { break };
             let Some(record) = self.start(&tenant, id, claim.node, now) else { break };
             if let Some(more) = room.get_mut(record.job.kind.as_str()) {
@@ -33,6 +36,13 @@ impl World {
         self.foresee(claim, &room, &mut jobs, now);
         let more = !self.who_can_run(&room, now).is_empty();
         Claimed { jobs, more, again_at: self.next_by_rate(&room, now), due_at: self.next_due(), tend_at: None }
+    }
+
+    /// Whether a tenant would miss so many jobs that wait at a node: they count against its rate or, more than half of it, its limit.
+    fn misses(&self, tenant: &str, jobs: usize) -> bool {
+        let limits = self.policy(tenant).limits;
+        let running = self.count(|record| record.job.tenant == tenant && record.state.stage == Stage::Running);
+        limits.rate.is_some() || limits.running_max.is_some_and(|max| 2 * (running + jobs) > max)
     }
 
     /// Gives what falls due in a moment: the first due first, and one turn for each tenant.

@@ -42,7 +42,7 @@ fn enqueue(store: &MemoryStore, job: NewJob) -> Result<Admitted, Refused> {
 }
 
 fn claim(store: &MemoryStore, max: usize) -> Claimed {
-    answer(store.claim(Claim { node: NODE, max, kinds: Arc::from([("k".to_owned(), 100)]), ahead: 0 }))
+    answer(store.claim(Claim { node: NODE, max, kinds: Arc::from([("k".to_owned(), 100)]), ahead: 0, spare: 0 }))
 }
 
 fn finish(store: &MemoryStore, record: &Record, verdict: Verdict) -> Finished {

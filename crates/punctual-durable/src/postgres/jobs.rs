@@ -140,9 +140,10 @@ impl Shared {
         claim.kinds.iter().for_each(|(kind, room)| *rooms.entry(kind).or_default() += room);
         let (kinds, rooms): (Vec<&str>, Vec<i64>) =
             rooms.into_iter().filter(|&(_, room)| room > 0).map(|(kind, room)| (kind, count(room))).unzip();
-        let (foresight, ahead) = (i64::try_from(self.foresight.as_micros()).unwrap_or(0), count(claim.ahead));
+        let foresight = i64::try_from(self.foresight.as_micros()).unwrap_or(0);
+        let (ahead, spare) = (count(claim.ahead), count(claim.spare));
         let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {PRESENT}", job_columns("r"));
-        let parameters: [Parameter<'_>; 7] = [
+        let parameters: [Parameter<'_>; 8] = [
             (&node, Type::INT8),
             (&max, Type::INT8),
             (&kinds, Type::TEXT_ARRAY),
@@ -150,6 +151,7 @@ impl Shared {
             (&at, Type::INT8),
             (&foresight, Type::INT8),
             (&ahead, Type::INT8),
+            (&spare, Type::INT8),
         ];
         let sent = self.clock.local().now();
         let rows = self.database.call(CLAIM, &select, &parameters).await?;

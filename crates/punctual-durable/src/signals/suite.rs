@@ -89,7 +89,8 @@ impl Room {
     fn running(&self, job: NewJob) -> Record {
         self.enqueue(job);
         let kinds = Arc::from([("k".to_owned(), 9)]);
-        let record = self.ask(|store| store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0 })).jobs.remove(0);
+        let record =
+            self.ask(|store| store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0 })).jobs.remove(0);
         self.heard();
         record
     }

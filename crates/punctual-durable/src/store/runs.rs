@@ -21,6 +21,9 @@ pub struct Claim {
     pub kinds: Arc<[(String, usize)]>,
     /// How many of them may be such that fall due within the store's [foresight](super::Store::foresight): the node starts each at its instant.
     pub ahead: usize,
+    /// How many of them wait at the node until a worker is free, in a moment. They may be had only of tenants who do not miss them meanwhile: such as have no rate,
+    /// and are far from their limit.
+    pub spare: usize,
 }
 
 /// What it gets.

@@ -9,6 +9,7 @@ mod explain;
 mod foresight;
 mod lease;
 mod outage;
+mod reserve;
 mod retry;
 mod run;
 mod schedule;

@@ -49,7 +49,7 @@ fn node(number: u64) -> Beat {
 
 fn claim(store: &SqliteStore, by: u64, max: usize) -> Vec<Record> {
     let kinds = [("mail".to_owned(), max), ("print".to_owned(), max)];
-    wait(store.claim(Claim { node: NodeId::from_u64(by), max, kinds: kinds.into(), ahead: 0 })).jobs
+    wait(store.claim(Claim { node: NodeId::from_u64(by), max, kinds: kinds.into(), ahead: 0, spare: 0 })).jobs
 }
 
 fn enqueue(store: &SqliteStore, jobs: Vec<NewJob>) {
@@ -401,8 +401,13 @@ fn an_operation_that_fails_leaves_its_neighbours_alone() {
     let tool = rusqlite::Connection::open(folder.file()).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE; DELETE FROM job").unwrap();
     let before = store.enqueue(vec![job(2)]);
-    let claimed =
-        store.claim(Claim { node: NodeId::from_u64(1), max: 1, kinds: [("mail".to_owned(), 1)].into(), ahead: 0 });
+    let claimed = store.claim(Claim {
+        node: NodeId::from_u64(1),
+        max: 1,
+        kinds: [("mail".to_owned(), 1)].into(),
+        ahead: 0,
+        spare: 0,
+    });
     let after = store.enqueue(vec![job(3)]);
     tool.execute_batch("COMMIT").unwrap();
     assert!(wait(before)[0].is_ok() && wait(after)[0].is_ok());

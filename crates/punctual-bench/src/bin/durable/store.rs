@@ -131,7 +131,8 @@ fn run(store: &SqliteStore, callers: u64, batch: usize) -> Result<u64> {
     in_parallel(callers, |_| {
         let mut count = 0;
         loop {
-            let claim = Claim { node: NODE, max: batch, kinds: [("bench".to_owned(), batch)].into(), ahead: 0 };
+            let claim =
+                Claim { node: NODE, max: batch, kinds: [("bench".to_owned(), batch)].into(), ahead: 0, spare: 0 };
             let jobs = wait(store.claim(claim))?.jobs;
             if jobs.is_empty() {
                 return Ok(count);

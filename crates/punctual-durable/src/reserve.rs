@@ -1,0 +1,204 @@
+//! Jobs that a node has claimed and not begun: they wait here until a worker is free, in a moment.
+//!
+//! A store over a network takes some milliseconds for a claim, and hardly more for hundreds of jobs than for one. A node whose jobs are shorter than that would
+//! stand still between claims. So it claims beforehand what it will have begun within the store's foresight, at the pace at which its jobs end.
+//!
+//! # Invariants
+//! 1. It asks for what it will have begun within the foresight at the present pace: a node with long jobs holds nothing.
+//! 2. Nothing waits here while a worker is free.
+//! 3. What waits much longer than it should goes back to the store, where others find it.
+//! 4. Where the store says that somebody would miss them, none are asked for for a while.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::id::JobId;
+use crate::store::Record;
+
+/// The pace is that of so much time.
+const WINDOW: Duration = Duration::from_millis(5);
+
+/// So many times the foresight are waited for before a job goes back.
+const PATIENCE: u32 = 5;
+
+/// How long to ask for none that the store would not give.
+const REFUSED: Duration = Duration::from_millis(200);
+
+/// How many wait at most, for each worker and at all.
+const MAX_A_WORKER: usize = 8;
+const MAX: usize = 1_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    foresight: Duration,
+    max: usize,
+    waiting: VecDeque<(Record, Instant)>,
+    /// Jobs that ended since an instant, and how many did in a second before that.
+    ended: usize,
+    since: Instant,
+    pace: f64,
+    refused_until: Option<Instant>,
+}
+
+impl Reserve {
+    pub(crate) fn new(foresight: Duration, workers: usize, now: Instant) -> Self {
+        let max = workers.saturating_mul(MAX_A_WORKER).min(MAX);
+        let waiting = VecDeque::new();
+        Self { foresight, max, waiting, ended: 0, since: now, pace: 0.0, refused_until: None }
+    }
+
+    /// So many jobs have ended.
+    pub(crate) fn ended(&mut self, count: usize, now: Instant) {
+        self.ended += count;
+        if now.duration_since(self.since) >= WINDOW {
+            self.pace = self.pace_at(now);
+            (self.ended, self.since) = (0, now);
+        }
+    }
+
+    /// Jobs a second, as of late.
+    fn pace_at(&self, now: Instant) -> f64 {
+        let span = now.duration_since(self.since);
+        if span < WINDOW { self.pace } else { self.ended as f64 / span.as_secs_f64() }
+    }
+
+    /// How many jobs to ask for, beside those that can be begun at once.
+    pub(crate) fn room(&self, now: Instant) -> usize {
+        if self.foresight.is_zero() || self.refused_until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        let wanted = ((self.pace_at(now) * self.foresight.as_secs_f64()) as usize).min(self.max);
+        // Half of them at a time: asked for a few it would work as hard.
+        if self.waiting.len() > wanted / 2 { 0 } else { wanted - self.waiting.len() }
+    }
+
+    /// The store would not give them.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        self.refused_until = Some(now + REFUSED);
+    }
+
+    pub(crate) fn push(&mut self, record: Record, now: Instant) {
+        self.waiting.push_back((record, now));
+    }
+
+    /// The one that has waited longest.
+    pub(crate) fn pop(&mut self) -> Option<Record> {
+        self.waiting.pop_front().map(|(record, _)| record)
+    }
+
+    /// What has waited for too long.
+    pub(crate) fn overdue(&mut self, now: Instant) -> Vec<Record> {
+        let patience = self.patience();
+        let count = self.waiting.iter().take_while(|(_, since)| now.duration_since(*since) >= patience).count();
+        self.waiting.drain(..count).map(|(record, _)| record).collect()
+    }
+
+    /// How long until something has waited for too long.
+    pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
+        let (_, since) = self.waiting.front()?;
+        Some((*since + self.patience()).saturating_duration_since(now))
+    }
+
+    fn patience(&self) -> Duration {
+        self.foresight * PATIENCE
+    }
+
+    /// Takes one out that is not to be begun.
+    pub(crate) fn remove(&mut self, id: JobId, fence: u64) -> bool {
+        let place = self.waiting.iter().position(|(record, _)| is(record, id, fence));
+        place.is_some_and(|place| self.waiting.remove(place).is_some())
+    }
+
+    pub(crate) fn contains(&self, id: JobId, fence: u64) -> bool {
+        self.waiting.iter().any(|(record, _)| is(record, id, fence))
+    }
+
+    pub(crate) fn of_kind(&self, kind: &str) -> usize {
+        self.waiting.iter().filter(|(record, _)| record.job.kind == kind).count()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn take(&mut self) -> Vec<Record> {
+        self.waiting.drain(..).map(|(record, _)| record).collect()
+    }
+}
+
+fn is(record: &Record, id: JobId, fence: u64) -> bool {
+    (record.job.id, record.fence) == (id, fence)
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::{Clock, VirtualClock};
+
+    use super::*;
+    use crate::store::NewJob;
+    use crate::time::Timestamp;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn reserve(workers: usize) -> (Reserve, Instant) {
+        let now = Clock::from(VirtualClock::new()).now();
+        (Reserve::new(20 * MILLI, workers, now), now)
+    }
+
+    fn job(number: u128) -> Record {
+        Record::new(NewJob::new(JobId::from_u128(number), "mail"), Timestamp::from_micros(0))
+    }
+
+    /// Five ended in five milliseconds: twenty will in twenty.
+    #[test]
+    fn it_holds_what_is_begun_within_the_foresight() {
+        let (mut reserve, start) = reserve(100);
+        assert_eq!(reserve.room(start), 0, "nothing is known yet");
+        reserve.ended(5, start + WINDOW);
+        let now = start + WINDOW;
+        assert_eq!(reserve.room(now), 20);
+        (0..11).for_each(|number| reserve.push(job(number), now));
+        assert_eq!(reserve.room(now), 0, "more than half is there");
+        assert_eq!(reserve.pop().map(|record| record.job.id), Some(JobId::from_u128(0)));
+        assert_eq!(reserve.room(now), 10);
+        assert_eq!(reserve.room(now + 1_000 * MILLI), 0, "none has ended for a second");
+    }
+
+    #[test]
+    fn it_is_bounded_by_the_workers() {
+        let (mut reserve, start) = reserve(2);
+        reserve.ended(1_000, start + WINDOW);
+        assert_eq!(reserve.room(start + WINDOW), 2 * MAX_A_WORKER);
+        let (mut reserve, start) = self::reserve(usize::MAX);
+        reserve.ended(1_000_000, start + WINDOW);
+        assert_eq!(reserve.room(start + WINDOW), MAX);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_asked_for_again_at_once() {
+        let (mut reserve, start) = reserve(100);
+        let now = start + WINDOW;
+        reserve.ended(50, now);
+        reserve.refused(now);
+        assert_eq!(reserve.room(now), 0);
+        reserve.ended(2_000, now + REFUSED);
+        assert_ne!(reserve.room(now + REFUSED), 0);
+    }
+
+    #[test]
+    fn what_waits_too_long_goes_back() {
+        let (mut reserve, start) = reserve(100);
+        assert_eq!(reserve.time_left(start), None);
+        reserve.push(job(1), start);
+        reserve.push(job(2), start + MILLI);
+        assert_eq!(reserve.time_left(start + MILLI), Some(99 * MILLI));
+        assert!(reserve.overdue(start + 99 * MILLI).is_empty());
+        assert_eq!(reserve.overdue(start + 100 * MILLI), [job(1)]);
+        assert_eq!(reserve.time_left(start + 200 * MILLI), Some(Duration::ZERO));
+        assert!(reserve.contains(job(2).job.id, 0) && reserve.of_kind("mail") == 1);
+        assert!(!reserve.remove(job(2).job.id, 1) && reserve.remove(job(2).job.id, 0));
+        assert!(reserve.is_empty() && reserve.take().is_empty());
+    }
+}
