@@ -89,6 +89,7 @@ impl NodeBuilder {
         let shared = Arc::new(Shared::default());
         let mut worker = Worker::new(jobs.clone(), hands, shared.clone(), self.workers, self.concurrency);
         worker.introduce().await?;
+        jobs.store().get_ready(jobs.node_id()).await?;
         let loop_of_work = jobs.engine().now().name("node").spawn(move |_| worker.work());
         loop_of_work.map_err(|rejected| StoreError::permanent(rejected.to_string()))?.detach();
         std::mem::forget(begun);

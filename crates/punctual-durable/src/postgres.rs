@@ -329,6 +329,10 @@ impl Store for PostgresStore {
         })
     }
 
+    fn get_ready(&self, node: NodeId) -> Reply<()> {
+        self.ask(move |shared| async move { shared.get_ready(node).await })
+    }
+
     fn claim(&self, claim: Claim) -> Reply<Claimed> {
         self.ask(move |shared| async move { shared.claim(claim).await })
     }

@@ -83,6 +83,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Takes jobs in. An id that is known already is answered like the first time.
     fn enqueue(&self, jobs: Vec<NewJob>) -> Reply<Vec<Result<Admitted, Refused>>>;
 
+    /// A node is about to begin: what a store does slowly when it does it for the first time, it may do now.
+    fn get_ready(&self, node: NodeId) -> Reply<()> {
+        _ = node;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Gives ready jobs of the asked kinds to a node: tenants in fair order, within a tenant by `(order_at, arrival)`. Each is running
     /// from then on, its `attempt` and `fence` one higher. What has expired is not given out. When nothing more is ready, a store with
     /// [foresight](Store::foresight) may give some that are [about to fall due](Claim::ahead).

@@ -310,6 +310,20 @@ fn a_claim_waits_for_another_and_not_for_long() {
     assert_eq!(one(&mut second, &claim(2, 9)), "2 f");
 }
 
+/// Nothing comes of getting ready: no job, no tenant, no number, no lease of another length; and where there is work, it is left to others.
+#[test]
+fn a_node_gets_ready_without_a_trace() {
+    for jobs in [0, 3] {
+        let (_schema, mut client) = open_with(jobs, 1);
+        let all = "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM tenant), (SELECT count(*) FROM ledger), (SELECT count(*) FROM run),
+                          (SELECT sum(ready) FROM totals()), (SELECT (workers, kinds, expires_at, turn) FROM node)";
+        let before = one(&mut client, all);
+        one(&mut client, "SELECT get_ready(1)");
+        assert_eq!(one(&mut client, all), before);
+        assert_eq!(one(&mut client, "SELECT count(id) FROM claim(1, 9, '{k}', '{9}')"), jobs.to_string());
+    }
+}
+
 /// C39: a node cannot be taken for dead between a claim and its commit, and what was claimed is found when it is; and a claim by a node that has just
 /// been taken for dead gives nothing.
 #[test]

@@ -298,6 +298,7 @@ fn calls_of_workers() -> Vec<Call> {
         Call::new("claim, of one job", claim(1, "k0,k1,k2")).after(read_ledger),
         Call::new("wait_for_turn", format!("SELECT wait_for_turn('{{k1}}', 0, {NOW}000)")).after(read_ledger),
         Call::new("claim, of nothing", claim(100, "no")).after(read_ledger),
+        Call::new("get_ready", format!("SELECT get_ready(1, {NOW})")),
         Call::new("finish", format!("SELECT pg_temp.finish_all(1, {NOW})")),
     ]
 }

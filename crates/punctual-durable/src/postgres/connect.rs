@@ -35,6 +35,9 @@ const ELSEWHERE_MAX: usize = 2;
 /// a word must not hold its work up for as long as a caller may be ready to wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How many connections of a node, and of callers, are made and made ready before it begins. Others are, when more is asked for at a time.
+const READY: [usize; 2] = [3, 2];
+
 const NO_CONNECTION: &str = "no connection was to be had in time";
 
 /// A function of the schema.
@@ -137,6 +140,23 @@ impl Database {
                 return done;
             }
         }
+    }
+
+    /// Calls a function once on each of several connections, of the node and of callers.
+    pub(super) async fn call_on_several(&self, function: Function, parameters: &[Parameter<'_>]) -> Result<(), Fault> {
+        let sql = self.sql(function, "*", parameters.len());
+        for (pool, count) in [&self.node, &self.callers].into_iter().zip(READY) {
+            // All are held until the last is there, so that none is taken twice.
+            let mut clients = Vec::new();
+            for _ in 0..count.min(pool.status().max_size) {
+                let client = connection(pool, function.what).await?;
+                let answer = tokio::time::timeout(self.timeout, self.ask(&client, &sql, parameters)).await;
+                let answer = answer.map_err(|_| Fault::timed_out(function.what, "the database did not answer"))?;
+                answer.map_err(|error| Fault::new(function.what, &error))?;
+                clients.push(client);
+            }
+        }
+        Ok(())
     }
 
     /// Nobody has answered for so long: connections that nobody has used since may be lost as well, and are not used again.

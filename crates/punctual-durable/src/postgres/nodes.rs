@@ -14,6 +14,7 @@ use crate::store::{Beat, NodeRecord, Pulse, Tended};
 
 const JOIN: Function = Function::new("join_node", "join").of_node().repeatable();
 const HEARTBEAT: Function = Function::new("heartbeat", "beat").of_node().repeatable();
+const GET_READY: Function = Function::new("get_ready", "get ready");
 const LEAVE: Function = Function::new("leave", "leave").of_node().repeatable();
 const TEND: Function = Function::new("tend", "tend the store").of_node().repeatable();
 const DUE_SCHEDULES: Function = Function::new("due_schedules", "look for schedules to fire").of_node().repeatable();
@@ -32,6 +33,11 @@ impl Shared {
             nodes.insert(0, beat.node);
         });
         Ok(())
+    }
+
+    pub(super) async fn get_ready(&self, node: NodeId) -> Result<(), Fault> {
+        let (node, at) = (node_sql(node), self.clock.given());
+        self.database.call_on_several(GET_READY, &[(&node, Type::INT8), (&at, Type::INT8)]).await
     }
 
     pub(super) async fn heartbeat(&self, beat: Beat) -> Result<Pulse, Fault> {

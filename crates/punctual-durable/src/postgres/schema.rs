@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 74] = [
+const FUNCTIONS: [&str; 75] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -48,6 +48,7 @@ const FUNCTIONS: [&str; 74] = [
     include_str!("queries/foresee.sql"),
     include_str!("queries/forget_ended.sql"),
     include_str!("queries/get.sql"),
+    include_str!("queries/get_ready.sql"),
     include_str!("queries/give_up.sql"),
     include_str!("queries/heartbeat.sql"),
     include_str!("queries/instant.sql"),

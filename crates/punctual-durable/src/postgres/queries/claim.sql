@@ -26,8 +26,9 @@ DECLARE
     -- How many tenants are served at a time, and whether each is given its share of n at once although there are more of them.
     served bigint;
     is_coarse boolean;
-    -- Tenants at their limit are sorted out before they are put in order, and not after that.
+    -- Who can run is found out before all are put in order, and not after that.
     is_thorough boolean := false;
+    far numeric;
     open_kinds text[] := asked;
     open_rooms bigint[] := rooms;
     names text[];
@@ -110,25 +111,29 @@ BEGIN
 
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part of what is wanted.
+        far := v + 9000000000000000000;
         served := ceil(n / least(greatest(n / 16, 1), 4)::numeric);
         -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
-        -- limit counts if the ledger knows of runs that have ended; that is asked for the first ones only, and for all if those were not enough.
+        -- limit counts if the ledger knows of runs that have ended. That, and whether they have such work, is asked of the first ones only, and of all if those
+        -- were not enough.
+        -- (`SELECT` before a variable that is an array: otherwise it would be copied for each row.)
         SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max), sum(p.weight),
                n_spare > 0 AND bool_or(p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max)
         INTO names, full_names, weights, is_near
         FROM (
             SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight
             FROM (SELECT o.ctid AS row FROM tenant o
-                  WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
-                    AND (o.running_max IS NULL OR o.running < o.running_max OR NOT is_thorough OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
+                  WHERE o.has_work AND NOT o.paused
+                    AND (NOT is_thorough OR (o.kinds && (SELECT open_kinds)
+                         AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))))
                     AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
-                    AND o.name <> ALL (tried)
+                    AND o.name <> ALL ((SELECT tried)::text[])
                   -- The same as by `greatest(finish, v)`, those that go on after those that come anew, but small numbers are compared.
-                  ORDER BY greatest(least(o.finish - v, 9000000000000000000)::bigint, -1), CASE WHEN o.finish - v > 9000000000000000000 THEN o.finish END,
+                  ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish > far THEN o.finish END,
                            o.number LIMIT 4 * (served + 1)) o
             CROSS JOIN LATERAL (
                 SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight FROM tenant p
-                WHERE p.ctid = o.row AND p.has_work AND NOT p.paused
+                WHERE p.ctid = o.row AND p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
                   AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
                   AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
                 FOR NO KEY UPDATE SKIP LOCKED) p
@@ -205,7 +210,7 @@ BEGIN
                     SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
                     WHERE j.tenant = l.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
                     ORDER BY j.order_at, j.seq LIMIT l.share + 1) j
-                WHERE l.share > 0 AND q.queue = ANY (open_kinds)
+                WHERE l.share > 0 AND q.queue = ANY ((SELECT open_kinds)::text[])
                 WINDOW w AS (PARTITION BY l.place ORDER BY j.order_at, j.seq)
             ), chosen AS MATERIALIZED (
                 SELECT c.* FROM candidate c WHERE c.place <= c.share ORDER BY c.of_lane, c.place LIMIT n
@@ -234,7 +239,7 @@ BEGIN
                           SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
                           WHERE j.tenant = s.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
                           ORDER BY j.order_at, j.seq LIMIT s.share + 1) j
-                      WHERE NOT s.is_frontier AND s.share > 0 AND q.queue = ANY (open_kinds)) c
+                      WHERE NOT s.is_frontier AND s.share > 0 AND q.queue = ANY ((SELECT open_kinds)::text[])) c
                 WINDOW w AS (PARTITION BY c.number ORDER BY c.order_at, c.seq)
             ), frontier AS (
                 SELECT f.* FROM (
@@ -398,10 +403,10 @@ BEGIN
     -- long); of those whom only their rate holds back, when the first may start; and when there is something to tend.
     SELECT cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
                SELECT FROM tenant p
-               WHERE p.has_work AND NOT p.paused AND p.kinds && open_kinds
+               WHERE p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
                  AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
                  AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
-                 AND p.name <> ALL (tried))),
+                 AND p.name <> ALL ((SELECT tried)::text[]))),
            (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s ORDER BY s.due, s.seq LIMIT 1),
            EXISTS (SELECT FROM tenant p WHERE p.has_work AND p.rate_gap IS NOT NULL),
            EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused), next_tend(t)

@@ -8,6 +8,7 @@ DECLARE
     given uuid[];
     left_over uuid[];
 BEGIN
+    PERFORM catch_up(t);
     -- What has ended is struck out of what it was given. Before its row is locked, so that its claims need not wait meanwhile: they only add.
     WITH gone AS (
         DELETE FROM run r WHERE r.node = heartbeat.node RETURNING r.ids
@@ -24,7 +25,6 @@ BEGIN
         DELETE FROM run r WHERE r.node = heartbeat.node;
         RETURN;
     END IF;
-    PERFORM catch_up(t);
     has_company := EXISTS (SELECT FROM node n WHERE n.id <> heartbeat.node);
     RETURN NEXT;
     RETURN QUERY SELECT j.id, j.fence, j.outcome IS NOT NULL, NULL::boolean FROM job j
