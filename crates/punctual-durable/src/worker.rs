@@ -9,6 +9,10 @@
 //! 4. It never runs a handler, and never waits for one.
 //! 5. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
 
+mod claim;
+mod shutdown;
+mod tend;
+
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,29 +26,22 @@ use crate::error::StoreError;
 use crate::hands::Hands;
 use crate::id::{JobId, NodeId};
 use crate::jobs::Jobs;
-use crate::node::{NodeReport, Shared};
+use crate::node::Shared;
 use crate::reserve::Reserve;
 use crate::run::{Done, Run, Stop};
-use crate::schedule::{self, Ticks};
+use crate::schedule::Ticks;
 use crate::signals::{Heard, Listener};
-use crate::store::{Claim, Claimed, Finish, Finished, Record, Reply, Tended, Verdict};
+use crate::store::{Claim, Claimed, Finish, Finished, Reply, Tended, Verdict};
 use crate::time::Timestamp;
+use shutdown::Shutdown;
+use tend::Tend;
 
 /// How long to leave a store alone that said no; doubles up to the second.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long to leave a store alone that has something to give, but not now.
-const CONTENDED: Duration = Duration::from_millis(2);
-
 /// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to end: asked for two or three more it
 /// would work as hard as for all.
 const LINGER: (usize, Duration) = (8, Duration::from_millis(1));
-
-/// How many ended jobs are forgotten in one go, so that nobody waits long for it.
-const PRUNE_MAX: usize = 1_000;
-
-/// How often to look for jobs to forget.
-const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Worker {
     jobs: Jobs,
@@ -99,17 +96,6 @@ pub(crate) struct Worker {
     stopping: Option<Shutdown>,
 }
 
-/// Whether time is to be looked after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tend {
-    Not,
-    /// Unless the claim that is under way says that there is no need to.
-    WithClaim,
-    /// The same of the next claim; now if none is to be made.
-    AfterClaim,
-    Now,
-}
-
 /// What was asked, and what the store says to it.
 #[derive(Default)]
 struct Answers {
@@ -126,14 +112,6 @@ impl Answers {
 }
 
 type Answer<Q, T> = (Q, Result<T, StoreError>);
-
-/// A shutdown under way.
-struct Shutdown {
-    tell: Option<tokio::sync::oneshot::Sender<NodeReport>>,
-    is_over: Arc<AtomicBool>,
-    released: usize,
-    _alarm: Option<JobHandle<()>>,
-}
 
 impl Worker {
     pub(crate) fn new(
@@ -290,34 +268,6 @@ impl Worker {
         self.is_hungry |= self.has_left;
     }
 
-    /// So many runs have ended: what waits for workers begins. What waited too long, or is no longer handled here, goes back.
-    fn draw_on_reserve(&mut self, ended: usize) {
-        let now = self.jobs.clock().now();
-        self.reserve.ended(ended, now);
-        if self.reserve.is_empty() {
-            return;
-        }
-        let overdue = self.reserve.overdue(now);
-        self.give_back(overdue);
-        together(|| {
-            while self.free() > 0
-                && let Some(record) = self.reserve.pop()
-            {
-                if self.shared.lock().paused.contains(&record.job.kind) {
-                    self.give_back(vec![record]);
-                } else {
-                    self.start(record);
-                }
-            }
-        });
-    }
-
-    /// Jobs that were not begun are for others.
-    fn give_back(&mut self, jobs: Vec<Record>) {
-        let release = |record: Record| Finish { id: record.job.id, fence: record.fence, verdict: Verdict::Release };
-        self.finishes.extend(jobs.into_iter().map(release));
-    }
-
     /// One turn: everything there is to ask the store, and what it has answered.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.heed_answers().await?;
@@ -389,44 +339,6 @@ impl Worker {
         }
     }
 
-    /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its way with one answer.
-    fn want_tend(&mut self) {
-        if self.tend != Tend::Now {
-            self.tend = if self.is_far() { Tend::AfterClaim } else { Tend::Now };
-        }
-    }
-
-    /// A claim is back. What was wanted before it began, it may have answered.
-    fn heed_tend_at(&mut self, tend_at: Option<Timestamp>) {
-        if self.tend != Tend::WithClaim {
-            return;
-        }
-        let now = self.jobs.store().now();
-        let is_enough = tend_at.is_some_and(|at| at > now) && now < self.tend_by;
-        self.tend = if is_enough { Tend::Not } else { Tend::Now };
-        self.tend_at = tend_at;
-    }
-
-    /// Looks after time, if this is the moment: a claim that is under way may be waited for.
-    fn begin_tending(&mut self) {
-        if self.should_tend() {
-            let store = self.jobs.store();
-            self.tend = Tend::Not;
-            self.due_at = None;
-            self.tend_by = store.now().after(store.poll().unwrap_or_default());
-            self.tending = Some(((), self.jobs.store().tend()));
-        }
-    }
-
-    fn should_tend(&self) -> bool {
-        self.tending.is_none()
-            && match self.tend {
-                Tend::Not | Tend::WithClaim => false,
-                Tend::AfterClaim => self.claiming.is_none(),
-                Tend::Now => true,
-            }
-    }
-
     /// After a claim whose answer was not heard: gives back what it was given and does not know of. Not while it could be about to hear of it.
     async fn reconcile(&mut self) -> Result<(), StoreError> {
         if !self.is_unsure {
@@ -449,120 +361,6 @@ impl Worker {
         Ok(())
     }
 
-    /// What to claim, if there is room and hope.
-    fn ask(&mut self) -> Option<Claim> {
-        if !self.is_hungry {
-            return None;
-        }
-        // From here on its places are for what it asks for.
-        self.listener.ask(self.is_scarce);
-        let kinds = self.open_kinds();
-        if kinds.is_empty() {
-            return None;
-        }
-        self.is_hungry = false;
-        self.claim_at = None;
-        self.has_left = kinds.len() < self.jobs.handlers().kinds().len();
-        let (free, spare) = (self.free(), self.reserve.room(self.jobs.clock().now()));
-        // Half of the hands stay free for what is ready.
-        let ahead =
-            if self.jobs.store().foresight().is_zero() { 0 } else { free.saturating_sub(self.workers.div_ceil(2)) };
-        Some(Claim { node: self.node, max: free + spare, kinds: kinds.into(), ahead, spare })
-    }
-
-    /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again at once.
-    fn foresee(&self, due: Timestamp) -> Timestamp {
-        let store = self.jobs.store();
-        let foresight = store.foresight();
-        due.before(foresight).max(due.min(store.now().after(foresight / 2)))
-    }
-
-    /// The kinds it can run at this moment, and how many more of each; none if it has no room.
-    fn open_kinds(&self) -> Vec<(String, usize)> {
-        let max = self.free() + self.reserve.room(self.jobs.clock().now());
-        if max == 0 || self.stopping.is_some() {
-            return Vec::new();
-        }
-        let places = self.listener.places();
-        let room = |kind: &str| {
-            let Some(&most) = self.concurrency.get(kind) else { return max };
-            let running = self.running.values().filter(|run| run.record.job.kind == kind).count();
-            most.saturating_sub(places + running + self.reserve.of_kind(kind))
-        };
-        let state = self.shared.lock();
-        let kinds = self.jobs.handlers().kinds().into_iter().filter(|&kind| !state.paused.contains(kind));
-        kinds.map(|kind| (kind.to_owned(), room(kind))).filter(|&(_, room)| room > 0).collect()
-    }
-
-    /// How many more jobs it can run.
-    fn free(&self) -> usize {
-        self.workers.saturating_sub(self.running.len() + self.listener.places())
-    }
-
-    /// Says what it could run at once, if it has nothing to ask the store for: whoever enqueues in this process may give it that, and nobody has to ask.
-    fn offer(&self) {
-        if self.claiming.is_some() {
-            return;
-        }
-        let is_idle = self.is_far()
-            && !self.is_hungry
-            && !self.is_contended
-            && !self.is_unsure
-            && self.rest.is_none()
-            && self.jobs.heart().is_joined();
-        let kinds = if is_idle { self.open_kinds() } else { Vec::new() };
-        self.listener.offer(self.free(), kinds);
-    }
-
-    fn run(&mut self, claim: &Claim, claimed: Claimed) {
-        self.heed_tend_at(claimed.tend_at);
-        // Its lease was lost meanwhile: others have, or will have, what it was given.
-        if claim.node != self.node {
-            return;
-        }
-        // Others were in the way of everything: they will be done in a moment.
-        self.is_contended = claimed.more && claimed.jobs.is_empty() && claim.max > claim.spare;
-        let now = self.jobs.clock().now();
-        if claim.spare > 0 && claimed.more && claimed.jobs.len() <= claim.max - claim.spare {
-            self.reserve.refused(now);
-        }
-        self.is_scarce = !claimed.more && claimed.jobs.len() < claim.max;
-        let again = self.is_contended.then(|| self.jobs.store().now().after(CONTENDED));
-        let due_at = claimed.due_at.map(|due| self.foresee(due));
-        self.claim_at = [claimed.again_at, due_at, again].into_iter().flatten().min();
-        if claimed.jobs.len() >= LINGER.0 && self.is_far() {
-            self.linger();
-        }
-        self.is_hungry |= !self.is_contended && (claimed.more || claimed.jobs.len() == claim.max);
-        self.has_left |= claim.kinds.iter().any(|(kind, room)| {
-            *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
-        });
-        // So that the hands are woken once for all, and not for each.
-        together(|| {
-            for record in claimed.jobs {
-                if self.free() > 0 {
-                    self.start(record);
-                } else {
-                    self.reserve.push(record, now);
-                }
-            }
-        });
-    }
-
-    fn start(&mut self, record: Record) {
-        let (id, fence) = (record.job.id, record.fence);
-        let code = self.jobs.handlers().get(&record.job.kind);
-        let run = code.and_then(|code| Run::start(&self.jobs, &self.hands, &self.shared, record, code));
-        match run {
-            Some(run) => {
-                self.jobs.heart().carry(self.node, run.handle());
-                self.running.insert(id, run);
-            }
-            // No thread for it, or its deadline is this instant: the store decides.
-            None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),
-        }
-    }
-
     fn finished(&mut self, finishes: &[Finish], answers: &[Finished]) {
         // The next of its series may have waited for its end.
         if self.has_tick_ended {
@@ -579,48 +377,6 @@ impl Worker {
                 _ => &mut state.snapshot.other,
             };
             *counter += 1;
-        }
-    }
-
-    async fn tended(&mut self, mut tended: Tended) -> Result<(), StoreError> {
-        loop {
-            self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
-            let now = self.jobs.store().now();
-            for due in &tended.schedules {
-                if let Some(fire) = schedule::fire(&mut self.ticks, due, now, self.jobs.new_id()) {
-                    self.jobs.store().fire(fire).await?;
-                    self.is_hungry = true;
-                }
-            }
-            self.tend_at = tended.next;
-            // What is due by now is asked for in its turn, with the claim that it is for.
-            if tended.schedules.is_empty() {
-                return Ok(());
-            }
-            tended = self.jobs.store().tend().await?;
-        }
-    }
-
-    /// Has ended jobs forgotten, if it is time to.
-    fn begin_pruning(&mut self) {
-        if self.pruning.is_none() && self.may_prune() && self.prune_from <= self.jobs.store().now() {
-            self.prune_at = Timestamp::NEVER;
-            self.pruning = Some(((), self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX)));
-        }
-    }
-
-    fn may_prune(&self) -> bool {
-        self.stopping.is_none() && self.jobs.heart().is_joined()
-    }
-
-    fn pruned(&mut self, pruned: usize) {
-        let now = self.jobs.store().now();
-        let shortest = crate::state::Outcome::ALL.map(|outcome| self.jobs.retention().of(outcome)).into_iter().min();
-        let pause = shortest.unwrap_or(PRUNE_EVERY).clamp(Duration::from_secs(1), PRUNE_EVERY);
-        let is_all = pruned < PRUNE_MAX;
-        (self.prune_from, self.prune_at) = if is_all { (now.after(pause / 2), now.after(pause)) } else { (now, now) };
-        if !is_all {
-            self.want_tend();
         }
     }
 
@@ -770,40 +526,6 @@ impl Worker {
     fn has_asked(&self) -> bool {
         let asks = self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some();
         asks || self.pruning.is_some() || self.answers.has_any() || self.listener.places() > 0
-    }
-
-    fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
-        let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));
-        let alarm = self.ring_after(stop.grace, is_over.clone());
-        let reserve = self.reserve.take();
-        self.stopping = Some(Shutdown { tell: stop.tell, is_over, released: reserve.len(), _alarm: alarm });
-        self.give_back(reserve);
-        // Nobody here needs to know what was forgotten.
-        self.pruning = None;
-    }
-
-    /// Once the grace is over, whatever runs is told to stop.
-    fn press_on_with_shutdown(&mut self) {
-        let has_asked = self.has_asked();
-        let Some(stopping) = &mut self.stopping else { return };
-        if stopping.is_over.load(Ordering::Acquire) {
-            for run in self.running.values_mut().filter(|run| run.stop.is_none()) {
-                stopping.released += usize::from(!run.is_blocking);
-                run.stop(Stop::Shutdown);
-            }
-        }
-        let is_quiet = self.finishes.is_empty()
-            && !has_asked
-            && self.running.values().all(|run| run.is_blocking && run.stop.is_some());
-        if is_quiet && let Some(tell) = stopping.tell.take() {
-            let report = NodeReport { released: stopping.released, still_running: self.running.len() };
-            _ = tell.send(report);
-        }
-    }
-
-    /// Whether nothing is left to be told. Blocking handlers that do not stop keep the loop, and their jobs, until they do.
-    fn is_over(&self) -> bool {
-        self.stopping.is_some() && self.running.is_empty() && self.finishes.is_empty() && !self.has_asked()
     }
 }
 

@@ -1,0 +1,108 @@
+//! What time brings: when the store is tended, and when ended jobs are forgotten.
+
+use std::time::Duration;
+
+use super::Worker;
+use crate::error::StoreError;
+use crate::schedule;
+use crate::store::Tended;
+use crate::time::Timestamp;
+
+/// How many ended jobs are forgotten in one go, so that nobody waits long for it.
+const PRUNE_MAX: usize = 1_000;
+
+/// How often to look for jobs to forget.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+/// Whether time is to be looked after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tend {
+    Not,
+    /// Unless the claim that is under way says that there is no need to.
+    WithClaim,
+    /// The same of the next claim; now if none is to be made.
+    AfterClaim,
+    Now,
+}
+
+impl Worker {
+    /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its way with one answer.
+    pub(super) fn want_tend(&mut self) {
+        if self.tend != Tend::Now {
+            self.tend = if self.is_far() { Tend::AfterClaim } else { Tend::Now };
+        }
+    }
+
+    /// A claim is back. What was wanted before it began, it may have answered.
+    pub(super) fn heed_tend_at(&mut self, tend_at: Option<Timestamp>) {
+        if self.tend != Tend::WithClaim {
+            return;
+        }
+        let now = self.jobs.store().now();
+        let is_enough = tend_at.is_some_and(|at| at > now) && now < self.tend_by;
+        self.tend = if is_enough { Tend::Not } else { Tend::Now };
+        self.tend_at = tend_at;
+    }
+
+    /// Looks after time, if this is the moment: a claim that is under way may be waited for.
+    pub(super) fn begin_tending(&mut self) {
+        if self.should_tend() {
+            let store = self.jobs.store();
+            self.tend = Tend::Not;
+            self.due_at = None;
+            self.tend_by = store.now().after(store.poll().unwrap_or_default());
+            self.tending = Some(((), self.jobs.store().tend()));
+        }
+    }
+
+    pub(super) fn should_tend(&self) -> bool {
+        self.tending.is_none()
+            && match self.tend {
+                Tend::Not | Tend::WithClaim => false,
+                Tend::AfterClaim => self.claiming.is_none(),
+                Tend::Now => true,
+            }
+    }
+
+    pub(super) async fn tended(&mut self, mut tended: Tended) -> Result<(), StoreError> {
+        loop {
+            self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
+            let now = self.jobs.store().now();
+            for due in &tended.schedules {
+                if let Some(fire) = schedule::fire(&mut self.ticks, due, now, self.jobs.new_id()) {
+                    self.jobs.store().fire(fire).await?;
+                    self.is_hungry = true;
+                }
+            }
+            self.tend_at = tended.next;
+            // What is due by now is asked for in its turn, with the claim that it is for.
+            if tended.schedules.is_empty() {
+                return Ok(());
+            }
+            tended = self.jobs.store().tend().await?;
+        }
+    }
+
+    /// Has ended jobs forgotten, if it is time to.
+    pub(super) fn begin_pruning(&mut self) {
+        if self.pruning.is_none() && self.may_prune() && self.prune_from <= self.jobs.store().now() {
+            self.prune_at = Timestamp::NEVER;
+            self.pruning = Some(((), self.jobs.store().prune(self.jobs.retention(), PRUNE_MAX)));
+        }
+    }
+
+    pub(super) fn may_prune(&self) -> bool {
+        self.stopping.is_none() && self.jobs.heart().is_joined()
+    }
+
+    pub(super) fn pruned(&mut self, pruned: usize) {
+        let now = self.jobs.store().now();
+        let shortest = crate::state::Outcome::ALL.map(|outcome| self.jobs.retention().of(outcome)).into_iter().min();
+        let pause = shortest.unwrap_or(PRUNE_EVERY).clamp(Duration::from_secs(1), PRUNE_EVERY);
+        let is_all = pruned < PRUNE_MAX;
+        (self.prune_from, self.prune_at) = if is_all { (now.after(pause / 2), now.after(pause)) } else { (now, now) };
+        if !is_all {
+            self.want_tend();
+        }
+    }
+}
