@@ -89,7 +89,10 @@ impl NodeBuilder {
         let shared = Arc::new(Shared::default());
         let mut worker = Worker::new(jobs.clone(), hands, shared.clone(), self.workers, self.concurrency);
         worker.introduce().await?;
-        jobs.store().get_ready(jobs.node_id()).await?;
+        if let Err(error) = jobs.store().get_ready(jobs.node_id()).await {
+            // It will be slow at first, that is all.
+            tracing::debug!(target: "punctual", %error, "the store is not ready for a node");
+        }
         let loop_of_work = jobs.engine().now().name("node").spawn(move |_| worker.work());
         loop_of_work.map_err(|rejected| StoreError::permanent(rejected.to_string()))?.detach();
         std::mem::forget(begun);

@@ -195,6 +195,29 @@ fn old_days_are_dropped_whole() {
     assert_eq!((places(&mut client), kept(&mut client)), (vec![all[4].to_owned()], "1".to_owned()));
 }
 
+/// C44: jobs that are kept for a day or longer are not deleted one by one: they go with their day. Those without a day do go so.
+#[test]
+fn what_is_kept_for_days_goes_with_its_day() {
+    let (_schema, mut client) = open();
+    one(&mut client, &format!("SELECT make_partitions({NOON})"));
+    for (number, at) in [(1, NOON), (2, NOON + DAY), (3, NOON - DAY)] {
+        put_ended(&mut client, number, at, "succeeded", false);
+    }
+    assert_eq!(places(&mut client), ["history_20010909 1", "history_20010910 2", "history_undated 3"]);
+    let prune = |client: &mut Client, keep: i64, at: i64| {
+        one(client, &format!("SELECT prune({keep}, {keep}, {keep}, {keep}, 9, {at})"))
+    };
+    assert_eq!(
+        prune(&mut client, DAY, NOON + DAY + 1),
+        "1",
+        "the one without a day, and not the first, though that is as old"
+    );
+    assert_eq!(places(&mut client), ["history_20010909 1", "history_20010910 2"]);
+    assert_eq!(prune(&mut client, DAY, NOON + 3 * DAY / 2), "1", "its day is over for a day");
+    assert_eq!(prune(&mut client, DAY - 1, NOON + 2 * DAY), "1", "a shorter time is exact");
+    assert_eq!((places(&mut client), kept(&mut client)), (vec![], "0".to_owned()));
+}
+
 /// Jobs that ended before their day had a table are no reason to fail, nor is somebody who reads.
 #[test]
 fn days_are_made_when_they_can_be() {

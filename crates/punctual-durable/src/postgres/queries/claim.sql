@@ -161,7 +161,7 @@ BEGIN
                 is_near := EXISTS (SELECT FROM tenant p WHERE p.name = names[1] AND (p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max));
             END IF;
             IF is_near THEN
-                n := n - n_spare;
+                n := greatest(n - n_spare, 0);
                 n_spare := 0;
                 CONTINUE;
             END IF;
