@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use punctual::Reason;
+use punctual::{Reason, Stage};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -16,7 +16,7 @@ use super::rows::{
     Parameter, Reader, count, explanation, instant, job_columns, micros, moment, node_sql, record, stage_name, uuid,
 };
 use crate::id::{JobId, NodeId};
-use crate::state::State;
+use crate::state::{Outcome, State};
 use crate::store::{
     Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Finished, Moment, NewJob,
     Page, Query, Record, Redriven, Refused, Retention, Verdict,
@@ -195,10 +195,18 @@ impl Shared {
         let (mut ended, mut is_waiting, mut has_room) = (Vec::new(), false, None::<bool>);
         for row in &rows {
             let mut read = Reader::new(FINISH.what, row);
-            let at = read.number::<usize>()?.wrapping_sub(1);
-            let (Some(Finish { id, verdict, .. }), Some(state)) = (finishes.get(at), maybe_state(&mut read)?) else {
-                continue;
-            };
+            let number = read.number::<usize>()?;
+            let state = maybe_state(&mut read)?;
+            if number == 0 {
+                // All have ended as was said.
+                let done = |finish: &Finish| Finished::Done(State::new(Stage::Stopped, outcome(&finish.verdict)));
+                finished = finishes.iter().map(done).collect();
+                ended = finishes.iter().map(|finish| finish.id).collect();
+                has_room = read.next()?;
+                break;
+            }
+            let at = number - 1;
+            let (Some(Finish { id, verdict, .. }), Some(state)) = (finishes.get(at), state) else { continue };
             finished[at] = Finished::Done(state);
             // The outcome of one that only stopped was told when it was settled.
             if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
@@ -414,6 +422,16 @@ fn said(verdict: &Verdict) -> (&'static str, Option<String>, Option<Moment>) {
         Verdict::Cancelled(reason) => ("cancelled", readable(reason), None),
         Verdict::Release => ("release", None, None),
         Verdict::Stopped => ("stopped", None, None),
+    }
+}
+
+/// How a job has ended of which this was said, if it has.
+fn outcome(verdict: &Verdict) -> Option<Outcome> {
+    match verdict {
+        Verdict::Succeeded(_) => Some(Outcome::Succeeded),
+        Verdict::Failed(_) => Some(Outcome::Failed),
+        Verdict::Cancelled(_) => Some(Outcome::Cancelled),
+        Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release | Verdict::Stopped => None,
     }
 }
 

@@ -1,4 +1,5 @@
--- Ends runs: one answer each, in order; stage null for a run that is not the present one. A result that comes after the outcome was
+-- Ends runs: one answer each, in order; stage null for a run that is not the present one. If all have ended as is said here, which is nearly always so, there is one
+-- answer for all of them, by the number 0. A result that comes after the outcome was
 -- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order of their ids, as by everybody who
 -- locks several. `work` says whether somebody may start now who was held back: true if so, false if only a claim that goes on at this
 -- moment can know, null if not.
@@ -12,6 +13,7 @@ DECLARE
     ords bigint[];
     outcomes text[];
     ended uuid[];
+    are_all boolean;
     -- Those that hold a key or depend on interest.
     bound job[];
     has_room boolean;
@@ -48,10 +50,10 @@ BEGIN
         FROM gone g GROUP BY g.tenant
         RETURNING tenant
     )
-    SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id),
+    SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id), count(*) = cardinality(ids) AND count(g.outcome) = 0,
            array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
            CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
-    INTO ords, outcomes, ended, bound, has_room
+    INTO ords, outcomes, ended, are_all, bound, has_room
     FROM gone g;
     IF bound IS NOT NULL THEN
         PERFORM let_go(bound, t);
@@ -59,7 +61,10 @@ BEGIN
     IF ended IS NOT NULL AND EXISTS (SELECT FROM waiter) THEN
         PERFORM tell_ended(ended);
     END IF;
-    IF verdicts <@ '{succeeded,failed,cancelled}' THEN
+    IF are_all THEN
+        RETURN QUERY SELECT 0::bigint, 'stopped', NULL, has_room;
+        RETURN;
+    ELSIF verdicts <@ '{succeeded,failed,cancelled}' THEN
         RETURN QUERY
         SELECT f.ord, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END, a.outcome, has_room
         FROM generate_series(1, cardinality(ids)::bigint) AS f (ord) LEFT JOIN unnest(ords, outcomes) AS a (ord, outcome) ON a.ord = f.ord
