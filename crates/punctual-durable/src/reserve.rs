@@ -8,8 +8,10 @@
 //! 2. Nothing waits here while a worker is free.
 //! 3. What waits much longer than it should goes back to the store, where others find it.
 //! 4. Where the store says that somebody would miss them, none are asked for for a while.
+//! 5. What comes together for a tenant of which nothing waits here goes before what waits: so a newcomer waits for no more than what runs, however much of
+//!    others' was claimed beforehand. Otherwise the order is the claim's.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::id::JobId;
@@ -78,11 +80,17 @@ impl Reserve {
         self.refused_until = Some(now + REFUSED);
     }
 
-    pub(crate) fn push(&mut self, record: Record, now: Instant) {
-        self.waiting.push_back((record, now));
+    /// What a claim gave that cannot begin yet.
+    pub(crate) fn add(&mut self, jobs: Vec<Record>, now: Instant) {
+        let known: HashSet<&str> = self.waiting.iter().map(|(record, _)| record.job.tenant.as_str()).collect();
+        let jobs = jobs.into_iter().map(|record| (record, now));
+        let (others, newcomers): (Vec<_>, Vec<_>) =
+            jobs.partition(|(record, _)| known.contains(record.job.tenant.as_str()));
+        newcomers.into_iter().rev().for_each(|job| self.waiting.push_front(job));
+        self.waiting.extend(others);
     }
 
-    /// The one that has waited longest.
+    /// The one that begins next.
     pub(crate) fn pop(&mut self) -> Option<Record> {
         self.waiting.pop_front().map(|(record, _)| record)
     }
@@ -90,14 +98,20 @@ impl Reserve {
     /// What has waited for too long.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<Record> {
         let patience = self.patience();
-        let count = self.waiting.iter().take_while(|(_, since)| now.duration_since(*since) >= patience).count();
-        self.waiting.drain(..count).map(|(record, _)| record).collect()
+        let is_overdue = |since: Instant| now.duration_since(since) >= patience;
+        if !self.waiting.iter().any(|(_, since)| is_overdue(*since)) {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.waiting);
+        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|(_, since)| is_overdue(*since));
+        self.waiting = waiting;
+        overdue.into_iter().map(|(record, _)| record).collect()
     }
 
     /// How long until something has waited for too long.
     pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
-        let (_, since) = self.waiting.front()?;
-        Some((*since + self.patience()).saturating_duration_since(now))
+        let since = self.waiting.iter().map(|(_, since)| *since).min()?;
+        Some((since + self.patience()).saturating_duration_since(now))
     }
 
     fn patience(&self) -> Duration {
@@ -159,11 +173,26 @@ mod tests {
         reserve.ended(5, start + WINDOW);
         let now = start + WINDOW;
         assert_eq!(reserve.room(now), 20);
-        (0..11).for_each(|number| reserve.push(job(number), now));
+        reserve.add((0..11).map(job).collect(), now);
         assert_eq!(reserve.room(now), 0, "more than half is there");
         assert_eq!(reserve.pop().map(|record| record.job.id), Some(JobId::from_u128(0)));
         assert_eq!(reserve.room(now), 10);
         assert_eq!(reserve.room(now + 1_000 * MILLI), 0, "none has ended for a second");
+    }
+
+    /// C31
+    #[test]
+    fn a_newcomer_goes_before_what_waits() {
+        let (mut reserve, now) = reserve(100);
+        let of = |tenant: &str, number| {
+            let mut record = job(number);
+            record.job.tenant = tenant.into();
+            record
+        };
+        reserve.add(vec![of("big", 1), of("big", 2)], now);
+        reserve.add(vec![of("big", 3), of("small", 4), of("tiny", 5), of("small", 6)], now);
+        let order: Vec<u128> = std::iter::from_fn(|| reserve.pop()).map(|record| record.job.id.to_u128()).collect();
+        assert_eq!(order, [4, 5, 6, 1, 2, 3]);
     }
 
     #[test]
@@ -191,8 +220,8 @@ mod tests {
     fn what_waits_too_long_goes_back() {
         let (mut reserve, start) = reserve(100);
         assert_eq!(reserve.time_left(start), None);
-        reserve.push(job(1), start);
-        reserve.push(job(2), start + MILLI);
+        reserve.add(vec![job(1)], start);
+        reserve.add(vec![job(2)], start + MILLI);
         assert_eq!(reserve.time_left(start + MILLI), Some(99 * MILLI));
         assert!(reserve.overdue(start + 99 * MILLI).is_empty());
         assert_eq!(reserve.overdue(start + 100 * MILLI), [job(1)]);

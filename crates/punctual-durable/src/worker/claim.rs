@@ -102,15 +102,10 @@ impl Worker {
             *room < claim.max && claimed.jobs.iter().filter(|record| record.job.kind == *kind).count() >= *room
         });
         // So that the hands are woken once for all, and not for each.
-        together(|| {
-            for record in claimed.jobs {
-                if self.free() > 0 {
-                    self.start(record);
-                } else {
-                    self.reserve.push(record, now);
-                }
-            }
-        });
+        let mut jobs = claimed.jobs;
+        let waits = jobs.split_off(self.free().min(jobs.len()));
+        together(|| jobs.into_iter().for_each(|record| self.start(record)));
+        self.reserve.add(waits, now);
     }
 
     pub(super) fn start(&mut self, record: Record) {
