@@ -8,8 +8,8 @@
 //! 2. Nothing waits here while a worker is free.
 //! 3. What waits much longer than it should goes back to the store, where others find it.
 //! 4. Where the store says that somebody would miss them, none are asked for for a while.
-//! 5. What comes together for a tenant of which nothing waits here goes before what waits: so a newcomer waits for no more than what runs, however much of
-//!    others' was claimed beforehand. Otherwise the order is the claim's.
+//! 5. What comes together for a tenant of which nothing waits here goes before what waits: so a newcomer need not wait for all that was claimed beforehand of others.
+//!    But nothing is passed twice, or with many tenants it would be for ever. Otherwise the order is the claim's.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub(crate) struct Reserve {
     foresight: Duration,
     max: usize,
     waiting: VecDeque<(Record, Instant)>,
+    /// So many of them, the first, are not passed any more.
+    passed: usize,
     /// Jobs that ended since an instant, and how many did in a second before that.
     ended: usize,
     since: Instant,
@@ -47,7 +49,7 @@ impl Reserve {
     pub(crate) fn new(foresight: Duration, workers: usize, now: Instant) -> Self {
         let max = workers.saturating_mul(MAX_A_WORKER).min(MAX);
         let waiting = VecDeque::new();
-        Self { foresight, max, waiting, ended: 0, since: now, pace: 0.0, refused_until: None }
+        Self { foresight, max, waiting, passed: 0, ended: 0, since: now, pace: 0.0, refused_until: None }
     }
 
     /// So many jobs have ended.
@@ -86,13 +88,21 @@ impl Reserve {
         let jobs = jobs.into_iter().map(|record| (record, now));
         let (others, newcomers): (Vec<_>, Vec<_>) =
             jobs.partition(|(record, _)| known.contains(record.job.tenant.as_str()));
-        newcomers.into_iter().rev().for_each(|job| self.waiting.push_front(job));
+        let passed = self.waiting.split_off(self.passed);
+        let passes = !newcomers.is_empty() && !passed.is_empty();
+        self.waiting.extend(newcomers);
+        self.waiting.extend(passed);
+        if passes {
+            self.passed = self.waiting.len();
+        }
         self.waiting.extend(others);
     }
 
     /// The one that begins next.
     pub(crate) fn pop(&mut self) -> Option<Record> {
-        self.waiting.pop_front().map(|(record, _)| record)
+        let (record, _) = self.waiting.pop_front()?;
+        self.passed = self.passed.saturating_sub(1);
+        Some(record)
     }
 
     /// What has waited for too long.
@@ -104,7 +114,8 @@ impl Reserve {
         }
         let all = std::mem::take(&mut self.waiting);
         let (overdue, waiting): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|(_, since)| is_overdue(*since));
-        self.waiting = waiting;
+        // Some of those that are left may be passed once more.
+        (self.waiting, self.passed) = (waiting, 0);
         overdue.into_iter().map(|(record, _)| record).collect()
     }
 
@@ -120,8 +131,9 @@ impl Reserve {
 
     /// Takes one out that is not to be begun.
     pub(crate) fn remove(&mut self, id: JobId, fence: u64) -> bool {
-        let place = self.waiting.iter().position(|(record, _)| is(record, id, fence));
-        place.is_some_and(|place| self.waiting.remove(place).is_some())
+        let Some(place) = self.waiting.iter().position(|(record, _)| is(record, id, fence)) else { return false };
+        self.passed -= usize::from(place < self.passed);
+        self.waiting.remove(place).is_some()
     }
 
     pub(crate) fn contains(&self, id: JobId, fence: u64) -> bool {
@@ -138,6 +150,7 @@ impl Reserve {
 
     /// Takes all of them out.
     pub(crate) fn take(&mut self) -> Vec<Record> {
+        self.passed = 0;
         self.waiting.drain(..).map(|(record, _)| record).collect()
     }
 }
@@ -193,6 +206,23 @@ mod tests {
         reserve.add(vec![of("big", 3), of("small", 4), of("tiny", 5), of("small", 6)], now);
         let order: Vec<u128> = std::iter::from_fn(|| reserve.pop()).map(|record| record.job.id.to_u128()).collect();
         assert_eq!(order, [4, 5, 6, 1, 2, 3]);
+    }
+
+    /// With ever other tenants nobody is passed for ever.
+    #[test]
+    fn nothing_is_passed_twice() {
+        let (mut reserve, now) = reserve(100);
+        let of =
+            |number: u128| Record { job: NewJob { tenant: format!("t{number}"), ..job(number).job }, ..job(number) };
+        (0..4).for_each(|number| reserve.add(vec![of(number)], now));
+        let order: Vec<u128> = std::iter::from_fn(|| reserve.pop()).map(|record| record.job.id.to_u128()).collect();
+        assert_eq!(order, [1, 0, 3, 2]);
+        reserve.add(vec![of(4), of(5)], now);
+        reserve.add(vec![of(6)], now);
+        assert!(reserve.remove(of(6).job.id, 0));
+        reserve.add(vec![of(7)], now);
+        let order: Vec<u128> = std::iter::from_fn(|| reserve.pop()).map(|record| record.job.id.to_u128()).collect();
+        assert_eq!(order, [4, 5, 7]);
     }
 
     #[test]
