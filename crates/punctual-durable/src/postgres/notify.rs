@@ -1,20 +1,22 @@
 //! Tells other processes that there is work: after the commit, and not for each.
 //!
 //! Why not inside the transaction: a notification holds a lock that all commits of the database wait for, until it is flushed. Here it is sent on
-//! a connection of its own that waits for no disk, at most once in `PAUSE`, whatever has happened meanwhile.
+//! a connection of its own that waits for no disk, at most once in `PAUSE`, whatever has happened meanwhile. Who comes after a longer silence does not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 use super::Shared;
 use super::listen::say_work;
 use crate::time::Timestamp;
 
-/// At most one notification in this time.
-const PAUSE: Duration = Duration::from_millis(2);
+/// At most one notification in this time, from its beginning to that of the next. A timer of the runtime may take a millisecond longer: with two, jobs that
+/// came two milliseconds after each other waited for 1.4 ms longer at the median.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// An instant that has passed on every clock: there is something to claim, and that is all.
 const READY: Timestamp = Timestamp::from_micros(0);
@@ -89,15 +91,17 @@ impl Notifier {
 
 /// Tells, for as long as the store is open.
 pub(super) async fn notify(shared: Arc<Shared>) {
+    let mut pause = tokio::time::interval(PAUSE);
+    pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         shared.notifier.bell.notified().await;
+        pause.tick().await;
         if let Some(Work(due)) = shared.notifier.take()
             && let Err(fault) = say_work(&shared, due).await
         {
             // Others look by themselves before long.
             tracing::debug!(target: "punctual", error = %fault.told, "others were not told of work");
         }
-        tokio::time::sleep(PAUSE).await;
     }
 }
 
