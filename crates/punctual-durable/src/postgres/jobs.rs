@@ -174,9 +174,13 @@ impl Shared {
 
     pub(super) async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>, Fault> {
         let (by, at) = (node_sql(node), self.clock.given());
-        let ids: Vec<_> = finishes.iter().map(|finish| uuid(finish.id)).collect();
-        let fences: Vec<i64> = finishes.iter().map(|finish| finish.fence.cast_signed()).collect();
-        let said: Vec<_> = finishes.iter().map(|finish| said(&finish.verdict)).collect();
+        // Rows are locked in this order: by everybody in the same one, so that nobody waits for each other.
+        let mut order: Vec<usize> = (0..finishes.len()).collect();
+        order.sort_by_key(|&place| finishes[place].id);
+        let sorted = || order.iter().map(|&place| &finishes[place]);
+        let ids: Vec<_> = sorted().map(|finish| uuid(finish.id)).collect();
+        let fences: Vec<i64> = sorted().map(|finish| finish.fence.cast_signed()).collect();
+        let said: Vec<_> = sorted().map(|finish| said(&finish.verdict)).collect();
         let verdicts: Vec<&str> = said.iter().map(|said| said.0).collect();
         let texts: Vec<Option<&str>> = said.iter().map(|said| said.1.as_deref()).collect();
         let (due_at, due_in): (Vec<_>, Vec<_>) = said.iter().map(|said| moment(said.2)).unzip();
@@ -205,9 +209,9 @@ impl Shared {
                 has_room = read.next()?;
                 break;
             }
-            let at = number - 1;
-            let (Some(Finish { id, verdict, .. }), Some(state)) = (finishes.get(at), state) else { continue };
-            finished[at] = Finished::Done(state);
+            let (Some(&place), Some(state)) = (order.get(number - 1), state) else { continue };
+            let Finish { id, verdict, .. } = &finishes[place];
+            finished[place] = Finished::Done(state);
             // The outcome of one that only stopped was told when it was settled.
             if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
                 ended.push(*id);

@@ -1,7 +1,7 @@
 -- Ends runs: one answer each, in order; stage null for a run that is not the present one. If all have ended as is said here, which is nearly always so, there is one
 -- answer for all of them, by the number 0. A result that comes after the outcome was
--- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order of their ids, as by everybody who
--- locks several. `work` says whether somebody may start now who was held back: true if so, false if only a claim that goes on at this
+-- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order in which they are named, which should be that of their ids, as by
+-- everybody who locks several; of a run that is named twice the first word counts. `work` says whether somebody may start now who was held back: true if so, false if only a claim that goes on at this
 -- moment can know, null if not.
 -- The hottest path beside the claim, so for jobs that end it does by itself what `move` does for others.
 CREATE OR REPLACE FUNCTION finish(by_node bigint, ids uuid[], fences bigint[], verdicts text[], texts text[], due_at bigint[], due_in bigint[], at bigint DEFAULT NULL)
@@ -10,9 +10,9 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     t bigint := present(at);
+    -- Those that ended, by their places, and how, if that was settled before.
     ords bigint[];
     outcomes text[];
-    ended uuid[];
     are_all boolean;
     -- Those that hold a key or depend on interest.
     bound job[];
@@ -26,12 +26,8 @@ BEGIN
     IF EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
         PERFORM expire(t, 200);
     END IF;
-    WITH run AS MATERIALIZED (
-        SELECT DISTINCT ON (f.id, f.fence) f.*
-        FROM unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS f (id, fence, verdict, told, ord)
-        ORDER BY f.id, f.fence, f.ord
-    ), gone AS (
-        DELETE FROM job j USING run r
+    WITH gone AS (
+        DELETE FROM job j USING unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS r (id, fence, verdict, told, ord)
         WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict IN ('succeeded', 'failed', 'cancelled')
         RETURNING j.*, coalesce(j.outcome, r.verdict) AS final, r.verdict, r.told, r.ord, CASE WHEN j.unique_key IS NOT NULL OR j.while_wanted THEN j END AS was
     ), kept AS (
@@ -50,35 +46,31 @@ BEGIN
         FROM gone g GROUP BY g.tenant
         RETURNING tenant
     )
-    SELECT array_agg(g.ord), array_agg(g.final), array_agg(g.id), count(*) = cardinality(ids) AND count(g.outcome) = 0,
+    SELECT array_agg(g.ord), array_agg(g.outcome), count(*) = cardinality(ids) AND count(g.outcome) = 0,
            array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
            CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
-    INTO ords, outcomes, ended, are_all, bound, has_room
+    INTO ords, outcomes, are_all, bound, has_room
     FROM gone g;
     IF bound IS NOT NULL THEN
         PERFORM let_go(bound, t);
     END IF;
-    IF ended IS NOT NULL AND EXISTS (SELECT FROM waiter) THEN
-        PERFORM tell_ended(ended);
+    IF ords IS NOT NULL AND EXISTS (SELECT FROM waiter) THEN
+        PERFORM tell_ended(ARRAY(SELECT ids[o] FROM unnest(ords) o));
     END IF;
     IF are_all THEN
         RETURN QUERY SELECT 0::bigint, 'stopped', NULL, has_room;
         RETURN;
     ELSIF verdicts <@ '{succeeded,failed,cancelled}' THEN
         RETURN QUERY
-        SELECT f.ord, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END, a.outcome, has_room
+        SELECT f.ord, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END, coalesce(a.outcome, verdicts[a.ord]), has_room
         FROM generate_series(1, cardinality(ids)::bigint) AS f (ord) LEFT JOIN unnest(ords, outcomes) AS a (ord, outcome) ON a.ord = f.ord
         ORDER BY f.ord;
         RETURN;
     END IF;
 
     -- Those that go on: ready again, or later, or stopped because their outcome was settled while they ran.
-    WITH run AS MATERIALIZED (
-        SELECT DISTINCT ON (f.id, f.fence) f.*
-        FROM unnest(ids, fences, verdicts, texts, due_at, due_in) WITH ORDINALITY AS f (id, fence, verdict, told, due_at, due_in, ord)
-        ORDER BY f.id, f.fence, f.ord
-    ), gone AS (
-        DELETE FROM job j USING run r
+    WITH gone AS (
+        DELETE FROM job j USING unnest(ids, fences, verdicts, texts, due_at, due_in) WITH ORDINALITY AS r (id, fence, verdict, told, due_at, due_in, ord)
         WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict NOT IN ('succeeded', 'failed', 'cancelled')
         RETURNING j, j.*, r.verdict, r.told, r.ord, coalesce(r.due_at, least(t + coalesce(r.due_in, 0), 4000000000000000000)) AS wished
     ), decided AS (
@@ -107,7 +99,7 @@ BEGIN
     has_room := greatest(has_room, (SELECT bool_or(b.alone OR p.has_work) FROM unnest(before) b JOIN tenant p ON p.name = b.tenant
                                     WHERE b.alone OR p.running_max IS NOT NULL));
     RETURN QUERY
-    SELECT f.ord, coalesce(h.stage, s.stage, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END), coalesce(h.outcome, s.outcome, a.outcome), has_room
+    SELECT f.ord, coalesce(h.stage, s.stage, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END), coalesce(h.outcome, s.outcome, a.outcome, verdicts[a.ord]), has_room
     FROM unnest(ids) WITH ORDINALITY AS f (id, ord)
     LEFT JOIN unnest(ords, outcomes) AS a (ord, outcome) ON a.ord = f.ord
     LEFT JOIN (SELECT p.ord, m.stage, m.outcome, m.expires_at FROM unnest(places) WITH ORDINALITY AS p (ord, place)
