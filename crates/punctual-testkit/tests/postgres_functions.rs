@@ -218,6 +218,29 @@ fn what_is_kept_for_days_goes_with_its_day() {
     assert_eq!((places(&mut client), kept(&mut client)), (vec![], "0".to_owned()));
 }
 
+/// An index by age costs every job that ends, so only who has jobs deleted one by one gets it: in every day there is, and in those that are made later.
+#[test]
+fn days_are_indexed_for_those_who_keep_jobs_for_less() {
+    let (schema, mut client) = open();
+    one(&mut client, &format!("SELECT make_partitions({NOON})"));
+    put_ended(&mut client, 1, NOON, "succeeded", false);
+    let indexed = "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname ~ '^history_2001\\d+_since$'";
+    let prune =
+        |client: &mut Client, keep: i64, at: i64| one(client, &format!("SELECT prune({keep}, 0, 0, 0, 9, {at})"));
+    prune(&mut client, DAY, NOON + 1);
+    assert_eq!(one(&mut client, indexed), "0");
+    let mut ender = schema.connect();
+    one(&mut ender, "BEGIN");
+    put_ended(&mut ender, 2, NOON + DAY, "succeeded", false);
+    assert_eq!(prune(&mut client, DAY - 1, NOON + DAY), "1", "nobody waits for one who ends a job");
+    assert_eq!(one(&mut client, indexed), "3", "but his day is left for the next time");
+    one(&mut ender, "COMMIT");
+    for (days, why) in [("4", "it is there now, and makes another day"), ("5", "which is indexed in its turn")] {
+        prune(&mut client, DAY - 1, NOON + DAY);
+        assert_eq!(one(&mut client, indexed), days, "{why}");
+    }
+}
+
 /// Jobs that ended before their day had a table are no reason to fail, nor is somebody who reads.
 #[test]
 fn days_are_made_when_they_can_be() {

@@ -326,6 +326,10 @@ fn calls_of_time() -> Vec<Call> {
         Call::new("ended", format!("SELECT ended(pg_temp.ids({AN_ENDED}, {}), {NOW})", AN_ENDED + 99)),
         Call::new("stop_waiting", format!("SELECT stop_waiting(1, pg_temp.ids({AN_ENDED}, {}))", AN_ENDED + 99)),
         Call::new("prune", format!("SELECT prune({DAY}, {DAY}, {DAY}, {DAY}, 500, {NOW} + 2 * {DAY})")),
+        Call::new(
+            "prune, kept for hours",
+            format!("SELECT prune({DAY} - 1, {DAY}, {DAY}, {DAY}, 500, {NOW} + 2 * {DAY})"),
+        ),
         Call::new("clock", "SELECT clock()"),
     ]
 }

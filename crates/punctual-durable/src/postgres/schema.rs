@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 75] = [
+const FUNCTIONS: [&str; 76] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -51,6 +51,7 @@ const FUNCTIONS: [&str; 75] = [
     include_str!("queries/get_ready.sql"),
     include_str!("queries/give_up.sql"),
     include_str!("queries/heartbeat.sql"),
+    include_str!("queries/index_days.sql"),
     include_str!("queries/instant.sql"),
     include_str!("queries/is_known.sql"),
     include_str!("queries/jobs.sql"),

@@ -15,19 +15,27 @@ DECLARE
     forgotten bigint;
 BEGIN
     PERFORM catch_up(t);
+    IF succeeded < day THEN
+        PERFORM index_days();
+    END IF;
     SELECT array_agg(o.id), array_agg(o.since) INTO old, ends
     FROM (SELECT o.id, o.since
-          FROM (VALUES ('succeeded', CASE WHEN succeeded < day THEN succeeded END), ('failed', failed), ('cancelled', cancelled), ('expired', expired)) AS r (outcome, keep)
-          CROSS JOIN LATERAL (
-              (SELECT h.id, h.since FROM history h
-               WHERE h.outcome = r.outcome AND h.since <= t - least(r.keep, never)
-                 AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
-               ORDER BY h.since, h.id LIMIT max_jobs)
-              UNION ALL
-              (SELECT h.id, h.since FROM history_undated h
-               WHERE r.keep IS NULL AND h.outcome = r.outcome AND h.since <= t - least(succeeded, never)
-                 AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
-               ORDER BY h.since, h.id LIMIT max_jobs)) o
+          FROM (SELECT o.* FROM (VALUES ('failed', failed), ('cancelled', cancelled), ('expired', expired)) AS r (outcome, keep)
+                CROSS JOIN LATERAL (
+                    SELECT h.id, h.since FROM history_other h
+                    WHERE h.outcome = r.outcome AND h.since <= t - least(r.keep, never)
+                      AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
+                    ORDER BY h.since, h.id LIMIT max_jobs) o
+                UNION ALL
+                (SELECT h.id, h.since FROM history_succeeded h
+                 WHERE succeeded < day AND h.since <= t - succeeded
+                   AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
+                 ORDER BY h.since, h.id LIMIT max_jobs)
+                UNION ALL
+                (SELECT h.id, h.since FROM history_undated h
+                 WHERE succeeded >= day AND h.since <= t - least(succeeded, never)
+                   AND (h.unique_key IS NULL OR (later(h.enqueued_at, h.unique_period) > t) IS NOT TRUE)
+                 ORDER BY h.since, h.id LIMIT max_jobs)) o
           ORDER BY o.since, o.id LIMIT max_jobs) o;
     forgotten := forget_ended(old, ends);
     DELETE FROM live_key k WHERE k.ctid = ANY (ARRAY(
