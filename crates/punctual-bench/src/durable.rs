@@ -21,4 +21,12 @@ pub trait Place {
 
     /// The first process of the server, whose CPU time counts too.
     fn server(&self) -> Option<u32>;
+
+    /// Waits until what was written so far is where it stays: so that it is not written beside what is measured next.
+    ///
+    /// # Errors
+    /// If the server says no.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 }

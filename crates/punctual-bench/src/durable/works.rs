@@ -185,6 +185,7 @@ pub fn parked(work: &Work, place: &dyn Place) -> Result<Sample> {
         let jobs = place.open(name)?;
         in_parallel(4, |_| fill(&jobs, "acme", parked / 4, FAR).map(|()| 0))?;
         fill(&jobs, "acme", count, Duration::ZERO)?;
+        place.settle()?;
         drain(&jobs, place.server(), work.callers, count)
     };
     let (normal, beside) = (drained("normal", 0)?, drained("beside", work.jobs)?);

@@ -97,6 +97,7 @@ fn latency_far(work: &Work, place: &Databases) -> Result<Sample> {
 /// How the rate changes while somebody keeps a snapshot open, so that nothing that is dead can be cleared away.
 fn windows(work: &Work, place: &Databases) -> Result<Sample> {
     let jobs = filled(work, place)?;
+    place.settle()?;
     let mut holder = connect(&place.url)?;
     if work.name == "held" {
         holder.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")?;

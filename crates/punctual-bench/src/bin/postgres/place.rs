@@ -89,6 +89,10 @@ impl Place for Databases {
     fn server(&self) -> Option<u32> {
         Some(self.server)
     }
+
+    fn settle(&self) -> Result<()> {
+        Ok(connect(&self.url)?.batch_execute("CHECKPOINT")?)
+    }
 }
 
 pub(crate) fn connect(url: &str) -> Result<Client> {

@@ -64,8 +64,8 @@ pub(crate) fn works(divisor: u64, parked: u64) -> Vec<Work> {
         work("sparse", "lateness, 50 over 10 s", (1, 50, 10_000), RIVALS, LATENESS),
         work("fair", "10 jobs of a small tenant behind 50,000", (64, 50_000, 0), NOBODY, FAIR),
         work("parked", "drain beside parked jobs, 256 at once", (256, parked, 0), NOBODY, PARKED),
-        work("free", "drain in windows of 3 s, 256 at once", (256, 400_000, 24_000), NOBODY, WINDOWS),
-        work("held", "the same, beside an open snapshot", (256, 400_000, 24_000), NOBODY, WINDOWS),
+        work("free", "drain in windows of 3 s, 256 at once", (256, 2_400_000, 24_000), NOBODY, WINDOWS),
+        work("held", "the same, beside an open snapshot", (256, 2_400_000, 24_000), NOBODY, WINDOWS),
         work("kill-2", "kill -9 of a node, lease 2 s", (1, 2, 0), NOBODY, KILL),
         work("kill-10", "kill -9 of a node, lease 10 s", (1, 10, 0), NOBODY, KILL_10),
     ]
