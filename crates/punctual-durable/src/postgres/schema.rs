@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_tables.sql")];
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 76] = [
+const FUNCTIONS: [&str; 79] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -27,6 +27,9 @@ const FUNCTIONS: [&str; 76] = [
     include_str!("queries/cancel.sql"),
     include_str!("queries/cancel_tenant.sql"),
     include_str!("queries/catch_up.sql"),
+    include_str!("queries/choose.sql"),
+    include_str!("queries/choose_a_few.sql"),
+    include_str!("queries/choose_with_care.sql"),
     include_str!("queries/claim.sql"),
     include_str!("queries/clock.sql"),
     include_str!("queries/drop_partitions.sql"),

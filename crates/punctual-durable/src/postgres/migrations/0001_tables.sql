@@ -100,6 +100,29 @@ CREATE INDEX history_schedule ON history (schedule, id) WHERE schedule IS NOT NU
 -- What a claim answers: jobs, and at last what to do next. Never has rows; it is there for its row type.
 CREATE TABLE claimed (LIKE job, more boolean, again_at bigint, due_at bigint, tend_at bigint);
 
+-- What one round of a claim has chosen.
+CREATE TYPE choice AS (
+    -- The jobs, and whether one has a last chance.
+    rows      tid[],
+    ids       uuid[],
+    kinds     text[],
+    has_alone boolean,
+    -- Where virtual time is after them.
+    turn      numeric,
+    -- The tenants that had anything to choose from.
+    used      text[],
+    -- Something that was read must be looked at with care.
+    is_odd    boolean,
+    -- The tenants they are of, how many of each, and where that ends in virtual time.
+    gainers   text[],
+    gains     bigint[],
+    finishes  numeric[],
+    -- Whether a tenant has one queue, and where that goes on, if it does.
+    is_plain  boolean[],
+    next_at   bigint[],
+    next_seq  bigint[]
+);
+
 -- Who is accounted: policy, turn, numbers. Written by claims, which lock it and never wait for it, and by whoever changes the
 -- policy. Enqueue, finish and cancel do not touch it: what they change is told by `ledger`, so a caller's long transaction
 -- holds nobody back.

@@ -23,9 +23,8 @@ DECLARE
     t_ns bigint := t * 1000;
     v numeric;
     n bigint := max_jobs;
-    -- How many tenants are served at a time, and whether each is given its share of n at once although there are more of them.
+    -- How many tenants are served at a time.
     served bigint;
-    is_coarse boolean;
     -- Who can run is found out before all are put in order, and not after that.
     is_thorough boolean := false;
     far numeric;
@@ -33,6 +32,8 @@ DECLARE
     open_rooms bigint[] := rooms;
     names text[];
     full_names text[];
+    -- Of whom nothing could be had: in this round, and at all.
+    in_vain text[];
     tried text[] := '{}';
     may_alone boolean := false;
     -- Of the jobs that are still wanted; and whether somebody would miss them.
@@ -42,8 +43,8 @@ DECLARE
     may_wait boolean;
     is_contended boolean := false;
     is_tight boolean;
+    -- Something that was chosen without locks could not be had.
     is_odd boolean := false;
-    is_careful boolean;
     weights numeric;
     start numeric;
     may bigint;
@@ -53,23 +54,12 @@ DECLARE
     has_chance boolean;
     promoted bigint := 0;
     foreseen job[];
-    rows tid[];
-    ids uuid[];
     got uuid[] := '{}';
-    kinds text[];
-    has_alone boolean;
-    next_v numeric;
-    used text[];
-    gainers text[];
-    gains bigint[];
-    finishes numeric[];
-    -- Of those whose queue has one kind: where it goes on, if it does.
+    chosen choice;
+    -- The one queue of the one tenant there is, and where it begins.
     queue text;
     queue_at bigint;
     queue_seq bigint;
-    is_plain boolean[];
-    next_at bigint[];
-    next_seq bigint[];
     is_rated boolean;
     has_ticks boolean;
     -- What comes after the jobs.
@@ -167,11 +157,8 @@ BEGIN
             END IF;
         END IF;
         is_tight := may_alone OR n > ANY (open_rooms);
-        is_coarse := served < n AND cardinality(names) > served;
         queue := NULL;
-        is_plain := NULL;
-        is_careful := false;
-
+        chosen := NULL;
         IF cardinality(names) = 1 AND NOT is_tight THEN
             SELECT CASE WHEN cardinality(p.kinds) = 1 THEN p.kinds[1] END, p.first_at[1], p.first_seq[1], p.weight, greatest(p.finish, v), starts(n, p, t_ns)
             INTO queue, queue_at, queue_seq, weights, start, may
@@ -180,7 +167,7 @@ BEGIN
         IF queue IS NOT NULL THEN
             -- One tenant with one queue: nothing but its order to go by.
             SELECT array_agg(c.row), array_agg(c.id), array_agg(c.kind), start + sum(c.own) - (array_agg(c.own))[count(*)], ARRAY[count(*)], ARRAY[start + sum(c.own)]
-            INTO rows, ids, kinds, next_v, gains, finishes
+            INTO chosen.rows, chosen.ids, chosen.kinds, chosen.turn, chosen.gains, chosen.finishes
             FROM (SELECT j.ctid AS row, j.id, j.kind,
                          CASE WHEN j.cost > 2147483647 THEN div(4294967296 * j.cost::numeric, weights)
                               ELSE (4294967296 * greatest(j.cost, 1) / weights::bigint)::numeric END AS own
@@ -188,141 +175,24 @@ BEGIN
                   WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready'
                     AND (j.expires_at > t) IS NOT FALSE AND NOT j.alone
                   ORDER BY j.order_at, j.seq LIMIT may FOR NO KEY UPDATE SKIP LOCKED) c;
-            has_alone := false;
-            IF rows IS NOT NULL THEN
-                used := names;
-                gainers := names;
-                is_plain := '{true}';
-            ELSE
-                used := NULL;
-                gainers := NULL;
+            chosen.has_alone := false;
+            IF chosen.rows IS NOT NULL THEN
+                chosen.used := names;
+                chosen.gainers := names;
+                chosen.is_plain := '{true}';
             END IF;
-        ELSIF is_coarse AND NOT is_tight AND NOT is_odd THEN
-            -- Each of those that are served gets its share as one: all of it starts where the first does. Nothing is put in order but what is taken of each.
-            WITH lane AS MATERIALIZED (
-                SELECT m.place, p.name, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       least(starts(n, p, t_ns), greatest(round(n * p.weight / weights), 1)::bigint) AS share
-                FROM unnest(names[:served]) WITH ORDINALITY AS m (name, place) JOIN tenant p ON p.name = m.name
-            ), candidate AS MATERIALIZED (
-                SELECT l.place AS of_lane, l.share, l.start, l.weight, cardinality(l.kinds) = 1 AS is_plain, j.*, row_number() OVER w AS place, sum(least(greatest(j.cost, 1), 2147483647)::int) OVER w AS costs,
-                       lead(j.order_at) OVER w AS next_at, lead(j.seq) OVER w AS next_seq
-                FROM lane l CROSS JOIN LATERAL unnest(l.kinds, l.first_at, l.first_seq) AS q (queue, at, seq) CROSS JOIN LATERAL (
-                    SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
-                    WHERE j.tenant = l.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                    ORDER BY j.order_at, j.seq LIMIT l.share + 1) j
-                WHERE l.share > 0 AND q.queue = ANY ((SELECT open_kinds)::text[])
-                WINDOW w AS (PARTITION BY l.place ORDER BY j.order_at, j.seq)
-            ), chosen AS MATERIALIZED (
-                SELECT c.* FROM candidate c WHERE c.place <= c.share ORDER BY c.of_lane, c.place LIMIT n
-            ), gain AS (
-                SELECT DISTINCT ON (c.of_lane) c.* FROM chosen c ORDER BY c.of_lane, c.place DESC
-            )
-            SELECT s.rows, s.ids, s.kinds, false, g.v, (SELECT array_agg(names[c.of_lane]) FROM candidate c WHERE c.place = 1), (SELECT bool_or(c.is_odd) IS TRUE FROM candidate c),
-                   g.gainers, g.gains, g.finishes, g.is_plain, g.next_at, g.next_seq
-            INTO rows, ids, kinds, has_alone, next_v, used, is_odd, gainers, gains, finishes, is_plain, next_at, next_seq
-            FROM (SELECT array_agg(c.row) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds FROM chosen c) s,
-                 (SELECT max(g.start) AS v, array_agg(names[g.of_lane]) AS gainers, array_agg(g.place) AS gains,
-                         array_agg(g.start + div(4294967296::numeric * g.costs, g.weight)) AS finishes,
-                         array_agg(g.is_plain) AS is_plain, array_agg(g.next_at) AS next_at, array_agg(g.next_seq) AS next_seq FROM gain g) g;
-        ELSIF NOT is_tight AND NOT is_odd THEN
-            WITH lane AS (
-                SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[served + 1]) IS TRUE AS is_frontier, starts(n, p, t_ns) AS may
-                FROM tenant p WHERE p.name = ANY (names)
-            ), shared AS MATERIALIZED (
-                SELECT l.*, least(l.may, ceil(n * l.weight / weights)::bigint) AS share FROM lane l
-            ), candidate AS MATERIALIZED (
-                SELECT c.*, c.start + sum(c.own) OVER w AS ends, row_number() OVER w AS place, lead(c.order_at) OVER w AS next_at, lead(c.seq) OVER w AS next_seq
-                FROM (SELECT s.name, s.number, s.start, s.goes_on, s.share, s.may, cardinality(s.kinds) = 1 AS is_plain, j.*,
-                             4294967296 * greatest(least(j.cost, 2147483647), 1) / s.weight AS own
-                      FROM shared s CROSS JOIN LATERAL unnest(s.kinds, s.first_at, s.first_seq) AS q (queue, at, seq) CROSS JOIN LATERAL (
-                          SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
-                          WHERE j.tenant = s.name AND j.kind = q.queue AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                          ORDER BY j.order_at, j.seq LIMIT s.share + 1) j
-                      WHERE NOT s.is_frontier AND s.share > 0 AND q.queue = ANY ((SELECT open_kinds)::text[])) c
-                WINDOW w AS (PARTITION BY c.number ORDER BY c.order_at, c.seq)
-            ), frontier AS (
-                SELECT f.* FROM (
-                    SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
-                    UNION ALL
-                    SELECT c.ends, true, c.number FROM candidate c WHERE c.place = c.share AND c.share < c.may) f
-                ORDER BY 1, 2, 3 LIMIT 1
-            ), chosen AS MATERIALIZED (
-                SELECT u.* FROM (SELECT c.*, c.ends - c.own AS begins, c.goes_on OR c.place > 1 AS follows FROM candidate c WHERE c.place <= c.share) u LEFT JOIN frontier f ON true
-                WHERE f.number IS NULL OR (u.begins, u.follows, u.number) < (f.begins, f.goes_on, f.number)
-                ORDER BY u.begins, u.follows, u.number LIMIT n
-            ), gain AS (
-                SELECT DISTINCT ON (c.number) c.name, c.place AS jobs, c.ends, c.is_plain, c.next_at, c.next_seq FROM chosen c ORDER BY c.number, c.place DESC
-            )
-            SELECT s.rows, s.ids, s.kinds, false, s.v, (SELECT array_agg(DISTINCT c.name) FROM candidate c), (SELECT bool_or(c.is_odd) IS TRUE FROM candidate c),
-                   g.gainers, g.gains, g.finishes, g.is_plain, g.next_at, g.next_seq
-            INTO rows, ids, kinds, has_alone, next_v, used, is_odd, gainers, gains, finishes, is_plain, next_at, next_seq
-            FROM (SELECT array_agg(c.row) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds, greatest(v, max(c.begins)) AS v
-                  FROM chosen c) s,
-                 (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.ends) AS finishes,
-                         array_agg(g.is_plain) AS is_plain, array_agg(g.next_at) AS next_at, array_agg(g.next_seq) AS next_seq FROM gain g) g;
+        ELSIF is_tight OR is_odd THEN
+            chosen := choose_with_care(names, served, n, open_kinds, open_rooms, is_tight, may_alone, v, t);
         ELSE
-            is_careful := true;
-            WITH lane AS (
-                SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
-                       p.finish >= v AND p.finish > 0 AS goes_on, starts(n, p, t_ns) AS may
-                FROM tenant p WHERE p.name = ANY (names)
-            ), shared AS (
-                SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
-                       -- One more tenant was locked than is served: nothing is taken from it, its turn is the frontier.
-                       cardinality(names) > served AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > served AS is_frontier
-                FROM lane l
-            ), candidate AS (
-                SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
-                       sum(o.own) OVER w AS costs, o.own
-                FROM shared s CROSS JOIN LATERAL (
-                    SELECT j.row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone
-                    FROM unnest(s.kinds, s.first_at, s.first_seq) AS q (kind, at, seq) CROSS JOIN LATERAL (
-                        SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone FROM job j
-                        WHERE j.tenant = s.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                          AND (j.expires_at > t) IS NOT FALSE AND (may_alone OR NOT j.alone)
-                        ORDER BY j.order_at, j.seq LIMIT s.share FOR NO KEY UPDATE SKIP LOCKED) j
-                    WHERE q.kind = ANY (open_kinds)
-                    ORDER BY j.order_at, j.seq LIMIT s.share) c
-                CROSS JOIN LATERAL (SELECT div(4294967296::numeric * greatest(c.cost, 1), s.weight) AS own) o
-                WHERE NOT s.is_frontier
-                WINDOW w AS (PARTITION BY s.name ORDER BY c.order_at, c.seq)
-            ), turn AS (
-                SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.number) AS place
-                FROM (SELECT d.*, d.start + d.costs - d.own AS begins FROM candidate d) c
-            ), frontier AS (
-                SELECT f.begins, f.goes_on, f.number
-                FROM (SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
-                      UNION ALL
-                      SELECT max(c.start + c.costs), true, c.number FROM candidate c
-                      GROUP BY c.number, c.share, c.may HAVING count(*) = c.share AND c.share < c.may) f
-                ORDER BY 1, 2, 3 LIMIT 1
-            ), cut AS (
-                -- The first that the room for its kind, or another job with a last chance, forbids.
-                SELECT min(u.place) AS place
-                FROM (SELECT x.place, x.kind, x.alone, row_number() OVER (PARTITION BY x.kind ORDER BY x.place) AS of_kind,
-                             row_number() OVER (PARTITION BY x.alone ORDER BY x.place) AS of_alone
-                      FROM turn x WHERE is_tight) u
-                WHERE u.of_kind > open_rooms[array_position(open_kinds, u.kind)] OR (u.alone AND u.of_alone > 1)
-            ), chosen AS (
-                SELECT u.* FROM turn u CROSS JOIN cut LEFT JOIN frontier f ON true
-                WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
-                  AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
-            ), gain AS (
-                SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
-            )
-            SELECT s.rows, s.ids, s.kinds, s.has_alone, s.v, (SELECT array_agg(DISTINCT c.name) FROM candidate c), g.gainers, g.gains, g.finishes
-            INTO rows, ids, kinds, has_alone, next_v, used, gainers, gains, finishes
-            FROM (SELECT array_agg(c.row ORDER BY c.place) AS rows, array_agg(c.id) AS ids, array_agg(c.kind) AS kinds, bool_or(c.alone) AS has_alone,
-                         greatest(v, max(c.begins)) AS v
-                  FROM chosen c) s,
-                 (SELECT array_agg(g.name) AS gainers, array_agg(g.jobs) AS gains, array_agg(g.finish) AS finishes FROM gain g) g;
-        END IF;
-
-        -- What was read without locks is locked now. If not all of it can be had so, it is done again with care.
-        IF queue IS NULL AND NOT is_careful THEN
-            IF NOT is_odd AND rows IS NOT NULL THEN
-                is_odd := cardinality(rows) > (SELECT count(*) FROM (SELECT FROM job j WHERE j.ctid = ANY (rows) AND j.stage = 'ready' FOR NO KEY UPDATE SKIP LOCKED) l);
+            IF served < n AND cardinality(names) > served THEN
+                chosen := choose_a_few(names, served, n, weights, open_kinds, v, t);
+            ELSE
+                chosen := choose(names, served, n, weights, open_kinds, v, t);
+            END IF;
+            -- What was read without locks is locked now. If not all of it can be had so, it is done again with care.
+            is_odd := chosen.is_odd;
+            IF NOT is_odd AND chosen.rows IS NOT NULL THEN
+                is_odd := cardinality(chosen.rows) > (SELECT count(*) FROM (SELECT FROM job j WHERE j.ctid = ANY (chosen.rows) AND j.stage = 'ready' FOR NO KEY UPDATE SKIP LOCKED) l);
             END IF;
             CONTINUE WHEN is_odd;
         END IF;
@@ -331,31 +201,31 @@ BEGIN
         RETURN QUERY
         UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
             since = greatest(t, j.since), expires_at = j.deadline
-        FROM unnest(rows) AS c (row) WHERE j.ctid = c.row
+        FROM unnest(chosen.rows) AS c (row) WHERE j.ctid = c.row
         RETURNING j.*, NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint;
 
-        v := greatest(v, next_v);
-        IF queue IS NOT NULL AND rows IS NOT NULL THEN
-            SELECT ARRAY[j.order_at], ARRAY[j.seq] INTO next_at, next_seq FROM job j
+        v := greatest(v, chosen.turn);
+        IF queue IS NOT NULL AND chosen.rows IS NOT NULL THEN
+            SELECT ARRAY[j.order_at], ARRAY[j.seq] INTO chosen.next_at, chosen.next_seq FROM job j
             WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready' ORDER BY j.order_at, j.seq LIMIT 1;
         END IF;
 
         -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
         -- claim.
-        IF is_plain IS NOT NULL THEN
+        IF chosen.is_plain IS NOT NULL THEN
             UPDATE tenant p SET
                 running = p.running + g.jobs, ready = p.ready - g.jobs, finish = g.finish,
                 rate_next = CASE WHEN p.rate_gap IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
                 kinds = CASE WHEN g.seq IS NULL THEN '{}' ELSE p.kinds END, first_at = array_remove(ARRAY[g.at], NULL), first_seq = array_remove(ARRAY[g.seq], NULL),
                 has_work = g.seq IS NOT NULL
-            FROM unnest(gainers, gains, finishes, is_plain, next_at, next_seq) AS g (name, jobs, finish, is_plain, at, seq) WHERE g.is_plain AND p.name = g.name;
+            FROM unnest(chosen.gainers, chosen.gains, chosen.finishes, chosen.is_plain, chosen.next_at, chosen.next_seq) AS g (name, jobs, finish, is_plain, at, seq) WHERE g.is_plain AND p.name = g.name;
         END IF;
-        IF (cardinality(used) >= least(cardinality(names), served)) IS NOT TRUE THEN
-            used := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (used)) IS NOT TRUE AND place <= served);
-            tried := tried || used;
-            gainers := gainers || used;
+        IF (cardinality(chosen.used) >= least(cardinality(names), served)) IS NOT TRUE THEN
+            in_vain := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (chosen.used)) IS NOT TRUE AND place <= served);
+            tried := tried || in_vain;
+            chosen.gainers := chosen.gainers || in_vain;
         END IF;
-        IF cardinality(gainers) > cardinality(is_plain) OR false = ANY (is_plain) OR is_plain IS NULL THEN
+        IF cardinality(chosen.gainers) > cardinality(chosen.is_plain) OR false = ANY (chosen.is_plain) OR chosen.is_plain IS NULL THEN
             UPDATE tenant p SET
                 running = p.running + coalesce(g.jobs, 0), ready = p.ready - coalesce(g.jobs, 0), finish = coalesce(g.finish, p.finish),
                 rate_next = CASE WHEN p.rate_gap IS NULL OR g.jobs IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
@@ -367,16 +237,16 @@ BEGIN
                               WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
                               ORDER BY j.order_at, j.seq LIMIT 1) f ON true
                           WHERE q.kind <> ALL (open_kinds) OR f.seq IS NOT NULL) q)
-            FROM unnest(gainers, gains, finishes, is_plain) AS g (name, jobs, finish, is_plain) WHERE g.is_plain IS NOT TRUE AND p.name = g.name;
+            FROM unnest(chosen.gainers, chosen.gains, chosen.finishes, chosen.is_plain) AS g (name, jobs, finish, is_plain) WHERE g.is_plain IS NOT TRUE AND p.name = g.name;
         END IF;
 
-        IF rows IS NOT NULL THEN
-            got := got || ids;
-            n := n - cardinality(rows);
-            may_alone := may_alone AND NOT has_alone;
-            IF n > 0 OR cardinality(rows) >= ANY (open_rooms) THEN
+        IF chosen.rows IS NOT NULL THEN
+            got := got || chosen.ids;
+            n := n - cardinality(chosen.rows);
+            may_alone := may_alone AND NOT chosen.has_alone;
+            IF n > 0 OR cardinality(chosen.rows) >= ANY (open_rooms) THEN
                 SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
-                FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(kinds) AS k (kind) WHERE k.kind = o.kind) AS room
+                FROM (SELECT o.kind, o.room - (SELECT count(*) FROM unnest(chosen.kinds) AS k (kind) WHERE k.kind = o.kind) AS room
                       FROM unnest(open_kinds, open_rooms) AS o (kind, room)) r
                 WHERE r.room > 0;
             END IF;
