@@ -7,6 +7,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Fault;
+use super::jobs::refuse_nul;
 use super::rows::{Reader, conflict_name, micros};
 use crate::error::{EnqueueError, Problem, StoreError};
 use crate::id::JobId;
@@ -142,6 +143,10 @@ impl Plan {
         let no = |why: &str| Problem::Store { error: StoreError::permanent(why), id: new.id };
         if new.wanted_by.is_some() {
             return Err(no("a job that lives only while it is wanted cannot be enqueued in a transaction"));
+        }
+        // The server would refuse it, and the transaction with it.
+        if let Some(refused) = refuse_nul(&new) {
+            return Err(Problem::Refused(refused));
         }
         let schema =
             self.jobs().store().sql_schema().ok_or_else(|| no("only a PostgreSQL store can join a transaction"))?;

@@ -179,19 +179,48 @@ fn plain_sql_enqueues_and_is_told_what_became_of_it() {
         "'work', due => now(), after => '1 second'",
         "'work', run_timeout => '-1 second'",
         "'work', unique_key => 'k', on_conflict => 'ignore'",
+        // Too long for an index: what cannot be packed is not.
+        "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n)",
+        "'work', tenant => (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 1000) n)",
     ];
     for arguments in bad {
         let (status, detail) = plain(&mut client, arguments);
         assert!(status == "bad" && detail.is_some_and(|detail| !detail.is_empty()), "{arguments}: {status}");
     }
+    // What is null is as if it had not been given, and a date beyond all dates never comes.
+    let nothing = "priority => NULL, cost => NULL, max_attempts => NULL, max_crashes => NULL, backoff_base => NULL, backoff_cap => NULL, on_conflict => NULL, notify => NULL";
+    for arguments in
+        [&format!("'work', '{{\"millis\": 0}}', unique_key => 'n', {nothing}"), "'work', due => '294276-12-31'"]
+    {
+        assert_eq!(plain(&mut client, arguments), ("new".to_owned(), None), "{arguments}");
+    }
     client.batch_execute("COMMIT").unwrap();
-    assert_eq!(shop.seen(), (1, 3, 3));
+    assert_eq!(shop.seen(), (1, 5, 5));
     // And it runs, as what was enqueued from Rust does.
     let _node = site.node(LONG);
     let done = "SELECT count(*) FROM history WHERE outcome = 'succeeded' AND result LIKE '%process%'";
-    until("all have run", || number(&mut client, done, &[]) == 3);
+    until("all have run", || number(&mut client, done, &[]) == 4);
     assert_eq!(number(&mut client, "SELECT count(*) FROM history WHERE outcome = 'cancelled'", &[]), 1, "replaced");
     approve(&mut client, "plain SQL");
+}
+
+/// C45, C23: a transaction that sees one state for all its life cannot count what others have enqueued since. It is told so, and is not made to fail; without a bound it
+/// enqueues as any other.
+#[test]
+fn a_bound_is_not_broken_by_a_transaction_that_sees_an_old_state() {
+    let shop = Shop::new();
+    let site = &shop.site;
+    block_on(site.jobs.tenant("bounded").set_limits(Limits::new().backlog_max(1))).unwrap();
+    let mut client = site.client();
+    for isolation in ["REPEATABLE READ", "SERIALIZABLE"] {
+        client.batch_execute(&format!("BEGIN ISOLATION LEVEL {isolation}")).unwrap();
+        let (status, detail) = plain(&mut client, "'work', tenant => 'bounded'");
+        assert_eq!(status, "bad");
+        assert!(detail.is_some_and(|detail| detail.contains("'bounded'") && detail.contains("read committed")));
+        assert_eq!(plain(&mut client, "'work', '{\"millis\": 0}', tenant => 'free'").0, "new");
+        client.batch_execute("COMMIT").unwrap();
+    }
+    assert_eq!(shop.seen().1, 2);
 }
 
 /// C45: the statement that any driver can send, with nothing but texts, is the same enqueue.

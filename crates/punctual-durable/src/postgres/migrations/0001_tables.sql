@@ -137,6 +137,8 @@ CREATE TABLE tenant (
     weight        bigint NOT NULL DEFAULT 1,
     rate_gap      bigint,
     rate_burst    bigint,
+    -- How far ahead of its rate it may be: a gap for each but the first of a burst.
+    rate_tolerance bigint,
     paused        boolean NOT NULL DEFAULT false,
     closed        boolean NOT NULL DEFAULT false,
     -- The theoretical instant of the next start by its rate, in nanoseconds.

@@ -15,6 +15,10 @@ BEGIN
     IF max IS NULL THEN
         RETURN;
     END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE invalid_transaction_state USING MESSAGE = format('tenant %L has a bound, which can be kept in read committed transactions only, not in %s ones', of_tenant,
+                                                               current_setting('transaction_isolation'));
+    END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
     -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
     SELECT * INTO n FROM numbers(of_tenant);
@@ -28,7 +32,7 @@ BEGIN
             max := p.backlog_max + CASE WHEN p.paused THEN 0 ELSE coalesce(p.running_max, 0) END;
         END IF;
         status := 'backlog_full';
-        allowed := p.rate_next - p.rate_gap * (p.rate_burst - 1) - t * 1000;
+        allowed := p.rate_next - p.rate_tolerance - t * 1000;
         IF allowed > 0 AND NOT p.paused THEN
             retry_after := allowed;
         END IF;

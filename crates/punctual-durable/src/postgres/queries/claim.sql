@@ -22,7 +22,7 @@ DECLARE
     t bigint := present(at);
     t_ns bigint := t * 1000;
     v numeric;
-    n bigint := max_jobs;
+    n bigint := least(max_jobs, 1000000);
     -- How many tenants are served at a time.
     served bigint;
     -- Who can run is found out before all are put in order, and not after that.
@@ -116,7 +116,7 @@ BEGIN
                   WHERE o.has_work AND NOT o.paused
                     AND (NOT is_thorough OR (o.kinds && (SELECT open_kinds)
                          AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))))
-                    AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
+                    AND (o.rate_next - o.rate_tolerance <= t_ns) IS NOT FALSE
                     AND o.name <> ALL ((SELECT tried)::text[])
                   -- The same as by `greatest(finish, v)`, those that go on after those that come anew, but small numbers are compared.
                   ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish > far THEN o.finish END,
@@ -125,7 +125,7 @@ BEGIN
                 SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight FROM tenant p
                 WHERE p.ctid = o.row AND p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
                   AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-                  AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+                  AND (p.rate_next - p.rate_tolerance <= t_ns) IS NOT FALSE
                 FOR NO KEY UPDATE SKIP LOCKED) p
             LIMIT served + 1) p;
         IF NOT is_thorough AND cardinality(names) <= served THEN
@@ -275,18 +275,18 @@ BEGIN
                SELECT FROM tenant p
                WHERE p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
                  AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-                 AND (p.rate_next - p.rate_gap * (p.rate_burst - 1) <= t_ns) IS NOT FALSE
+                 AND (p.rate_next - p.rate_tolerance <= t_ns) IS NOT FALSE
                  AND p.name <> ALL ((SELECT tried)::text[]))),
            (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s ORDER BY s.due, s.seq LIMIT 1),
            EXISTS (SELECT FROM tenant p WHERE p.has_work AND p.rate_gap IS NOT NULL),
            EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused), next_tend(t)
     INTO answer.more, answer.due_at, is_rated, has_ticks, answer.tend_at;
     IF is_rated THEN
-        SELECT min((p.rate_next - p.rate_gap * (p.rate_burst - 1) + 999) / 1000) INTO answer.again_at
+        SELECT min((p.rate_next - p.rate_tolerance + 999) / 1000) INTO answer.again_at
         FROM tenant p
         WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
           AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-          AND p.rate_next - p.rate_gap * (p.rate_burst - 1) > t_ns
+          AND p.rate_next - p.rate_tolerance > t_ns
           AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
                       WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
                         AND (j.expires_at > t) IS NOT FALSE

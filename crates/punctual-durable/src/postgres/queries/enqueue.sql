@@ -8,7 +8,8 @@
 --             its tenant does not take it: `detail` says why, `count` of `max` are there, `retry_after` says when to try again, if
 --             that is known
 --   busy      another transaction is about to decide the same (its unique key, or the last place of its tenant): try again
---   bad       a value is out of its bounds: `detail` names it
+--   bad       a value is out of its bounds, or too long, or this transaction sees too old a state to keep its tenant's bound: `detail` says so
+-- What else is null is as if it had not been given.
 -- Nothing is locked that a claim needs. What else time has brought is left to others: a caller's transaction may last.
 CREATE OR REPLACE FUNCTION enqueue(
     kind text, payload json DEFAULT '{}', tenant text DEFAULT '', id uuid DEFAULT NULL,
@@ -21,12 +22,20 @@ CREATE OR REPLACE FUNCTION enqueue(
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
+    never CONSTANT bigint := 4000000000000000000;
     t bigint := present(at);
     due_at bigint := t;
     new job;
     told record;
 BEGIN
     job_id := coalesce(id, new_id(t));
+    priority := coalesce(priority, 0);
+    cost := coalesce(cost, 1);
+    max_attempts := coalesce(max_attempts, 10);
+    max_crashes := coalesce(max_crashes, 3);
+    backoff_base := coalesce(backoff_base, interval '1 second');
+    backoff_cap := coalesce(backoff_cap, interval '1 hour');
+    on_conflict := coalesce(on_conflict, 'reject');
     detail := CASE
         WHEN coalesce(kind, '') = '' THEN 'a kind has at least one character'
         WHEN payload IS NULL OR tenant IS NULL THEN 'payload and tenant must be there'
@@ -44,46 +53,55 @@ BEGIN
         status := 'bad';
         RETURN;
     END IF;
-    due_at := coalesce((extract(epoch FROM due) * 1000000)::bigint, later(t, nanos(after)), t);
-    new.id := job_id;
-    new.seq := nextval('arrival');
-    new.tenant := tenant;
-    new.kind := kind;
-    new.payload := payload::text;
-    new.tags := tags;
-    new.priority := priority;
-    new.cost := cost;
-    new.start_within := nanos(start_within);
-    new.run_timeout := nanos(run_timeout);
-    new.max_attempts := max_attempts;
-    new.max_crashes := max_crashes;
-    new.backoff_base := nanos(backoff_base);
-    new.backoff_cap := nanos(backoff_cap);
-    new.unique_key := unique_key;
-    new.on_conflict := CASE WHEN unique_key IS NOT NULL THEN on_conflict END;
-    new.unique_period := CASE WHEN unique_key IS NOT NULL THEN nanos(unique_period) END;
-    new.missed := 0;
-    new.trace := trace;
-    new.stage := CASE WHEN due_at <= t THEN 'ready' ELSE 'scheduled' END;
-    new.due := due_at;
-    new.start_by := later(due_at, new.start_within);
-    new.deadline := coalesce((extract(epoch FROM deadline) * 1000000)::bigint, later(t, nanos(deadline_after)));
-    new.order_at := due_at + 30000000::bigint * priority;
-    new.expires_at := least(new.start_by, new.deadline);
-    new.attempt := 0;
-    new.fence := 0;
-    new.crashes := 0;
-    new.alone := false;
-    new.enqueued_at := t;
-    new.since := t;
-    new.forget := false;
-    new.while_wanted := false;
     BEGIN
+        due_at := CASE WHEN due IS NOT NULL THEN least(extract(epoch FROM due) * 1000000, never) ELSE coalesce(later(t, nanos(after)), t) END;
+        new.id := job_id;
+        new.seq := nextval('arrival');
+        new.tenant := tenant;
+        new.kind := kind;
+        new.payload := payload::text;
+        new.tags := tags;
+        new.priority := priority;
+        new.cost := cost;
+        new.start_within := nanos(start_within);
+        new.run_timeout := nanos(run_timeout);
+        new.max_attempts := max_attempts;
+        new.max_crashes := max_crashes;
+        new.backoff_base := nanos(backoff_base);
+        new.backoff_cap := nanos(backoff_cap);
+        new.unique_key := unique_key;
+        new.on_conflict := CASE WHEN unique_key IS NOT NULL THEN on_conflict END;
+        new.unique_period := CASE WHEN unique_key IS NOT NULL THEN nanos(unique_period) END;
+        new.missed := 0;
+        new.trace := trace;
+        new.stage := CASE WHEN due_at <= t THEN 'ready' ELSE 'scheduled' END;
+        new.due := due_at;
+        new.start_by := later(due_at, new.start_within);
+        new.deadline := CASE WHEN deadline IS NOT NULL THEN least(extract(epoch FROM deadline) * 1000000, never) ELSE later(t, nanos(deadline_after)) END;
+        new.order_at := due_at + 30000000::bigint * priority;
+        new.expires_at := least(new.start_by, new.deadline);
+        new.attempt := 0;
+        new.fence := 0;
+        new.crashes := 0;
+        new.alone := false;
+        new.enqueued_at := t;
+        new.since := t;
+        new.forget := false;
+        new.while_wanted := false;
         SELECT * INTO told FROM enqueue_one(new, t);
-    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-        status := 'busy';
-        detail := 'another transaction is about to decide the same';
-        RETURN;
+    EXCEPTION
+        WHEN lock_not_available OR deadlock_detected THEN
+            status := 'busy';
+            detail := 'another transaction is about to decide the same';
+            RETURN;
+        WHEN serialization_failure THEN
+            status := 'busy';
+            detail := SQLERRM;
+            RETURN;
+        WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded OR invalid_transaction_state THEN
+            status := 'bad';
+            detail := SQLERRM;
+            RETURN;
     END;
     status := told.status;
     other := told.other;
@@ -96,7 +114,7 @@ BEGIN
         WHEN 'backlog_full' THEN format('the backlog of tenant %L is full: %s of %s', tenant, told.count, told.max)
         WHEN 'scheduled_full' THEN format('tenant %L has %s of %s jobs scheduled', tenant, told.count, told.max)
     END;
-    IF notify AND status IN ('new', 'replaced') THEN
+    IF coalesce(notify, true) AND status IN ('new', 'replaced') THEN
         -- Who hears of an instant that has passed claims and looks no further; so one that may expire is told without.
         PERFORM pg_notify(current_schema(), 'w' || CASE WHEN new.expires_at IS NULL THEN due_at::text ELSE '' END);
     END IF;

@@ -35,9 +35,8 @@ BEGIN
         FROM node n WHERE j.kind = ANY (n.kinds);
         SELECT n.running INTO running FROM numbers(j.tenant) n;
         max := p.running_max;
-        -- When its rate allows the next start. As wide as the numbers of a rate can be.
-        instant := CASE WHEN p.rate_gap IS NOT NULL
-                        THEN greatest(ceil((p.rate_next - p.rate_gap::numeric * (p.rate_burst - 1)) / 1000), 0) END;
+        -- When its rate allows the next start.
+        instant := CASE WHEN p.rate_gap IS NOT NULL THEN greatest((p.rate_next - p.rate_tolerance + 999) / 1000, 0) END;
         gate := CASE
             WHEN p.paused THEN 'tenant_paused'
             WHEN handlers = 0 THEN 'no_worker'

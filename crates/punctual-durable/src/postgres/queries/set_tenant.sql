@@ -4,7 +4,19 @@ CREATE OR REPLACE FUNCTION set_tenant(tenant text, set_limits boolean, running_m
                                       weight bigint, rate_gap bigint, rate_burst bigint, paused boolean, closed boolean,
                                       at bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    -- Half of what can be counted, and a hundred years in nanoseconds: so that two limits can be added up, and the present, a gap and a tolerance.
+    most CONSTANT bigint := 4000000000000000000;
+    long CONSTANT bigint := 3000000000000000000;
+    tolerance bigint;
 BEGIN
+    weight := greatest(weight, 1);
+    running_max := CASE WHEN running_max > most THEN most ELSE running_max END;
+    backlog_max := CASE WHEN backlog_max > most THEN most ELSE backlog_max END;
+    rate_gap := CASE WHEN rate_gap > long THEN long ELSE rate_gap END;
+    IF rate_gap IS NOT NULL THEN
+        tolerance := least(rate_gap::numeric * (rate_burst - 1), long);
+    END IF;
     INSERT INTO tenant (name, number)
     VALUES (set_tenant.tenant, coalesce((SELECT min(least(l.id, l.seq)) FROM ledger l WHERE l.tenant = set_tenant.tenant), nextval('arrival')))
     ON CONFLICT (name) DO NOTHING;
@@ -16,6 +28,7 @@ BEGIN
         weight = CASE WHEN set_limits THEN set_tenant.weight ELSE p.weight END,
         rate_gap = CASE WHEN set_limits THEN set_tenant.rate_gap ELSE p.rate_gap END,
         rate_burst = CASE WHEN set_limits THEN set_tenant.rate_burst ELSE p.rate_burst END,
+        rate_tolerance = CASE WHEN set_limits THEN tolerance ELSE p.rate_tolerance END,
         paused = coalesce(set_tenant.paused, p.paused),
         closed = coalesce(set_tenant.closed, p.closed)
     WHERE p.name = set_tenant.tenant;

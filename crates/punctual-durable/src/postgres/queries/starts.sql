@@ -4,5 +4,5 @@ CREATE OR REPLACE FUNCTION starts(most bigint, p tenant, t_ns bigint) RETURNS bi
 LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(least(most, p.running_max - p.running,
                           CASE WHEN p.rate_gap IS NOT NULL
-                               THEN (t_ns + p.rate_gap * (p.rate_burst - 1) - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0)
+                               THEN (t_ns + p.rate_tolerance - greatest(p.rate_next, t_ns)) / p.rate_gap + 1 END), 0)
 $$;

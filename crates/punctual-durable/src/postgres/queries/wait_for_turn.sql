@@ -9,7 +9,7 @@ BEGIN
     SELECT o.name INTO first FROM tenant o
     WHERE o.has_work AND NOT o.paused AND o.kinds && open_kinds
       AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))
-      AND (o.rate_next - o.rate_gap * (o.rate_burst - 1) <= t_ns) IS NOT FALSE
+      AND (o.rate_next - o.rate_tolerance <= t_ns) IS NOT FALSE
     ORDER BY greatest(o.finish, v), o.number LIMIT 1;
     IF NOT FOUND THEN
         RETURN false;
