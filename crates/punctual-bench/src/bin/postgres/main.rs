@@ -28,7 +28,7 @@ use punctual_bench::durable::work::Work;
 
 use nodes::NODE;
 use place::{Bench, Databases};
-use works::{APALIS, GRAPHILE, IDEAL, works};
+use works::{APALIS, GRAPHILE, IDEAL, Sizes, works};
 
 const HELP: &str = "\
 Durable jobs in PostgreSQL, through the whole engine, beside the physical limit and other libraries.
@@ -45,11 +45,9 @@ Options:
   --quick       a twentieth of the jobs and of the time: does everything work?
   --alone       without the other libraries, which are built at first use
   --parked N    how many jobs are parked: 1000000 if not given
+  --seconds N   how long the drains called free and held go on: 24 if not given
   -h, --help    this text
 ";
-
-/// How many jobs are parked, unless it is said.
-const PARKED: u64 = 1_000_000;
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -71,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn child(role: &str, args: &[String]) -> Result<()> {
-    let (work, rest) = Work::from_args(args, works(1, PARKED))?;
+    let (work, rest) = Work::from_args(args, works(1, Sizes::USUAL))?;
     let (place, query) = rest.split_at_checked(2).context("a child has a place")?;
     let mut place = Databases::from_args(place)?;
     match role {
@@ -87,8 +85,8 @@ fn child(role: &str, args: &[String]) -> Result<()> {
 }
 
 fn parent(args: &[String]) -> Result<()> {
-    let (options, parked) = understand(args)?;
-    let works = works(options.divisor, parked).into_iter().filter(|work| options.wants(work.name)).collect();
+    let (options, sizes) = understand(args)?;
+    let works = works(options.divisor, sizes).into_iter().filter(|work| options.wants(work.name)).collect();
     let program = env::current_exe()?;
     let ours = Peer { name: "punctual", command: vec![program.clone().into(), CHILD.into()] };
     let mut peers = vec![Peer { name: IDEAL, command: vec![program.into(), IDEAL.into()] }];
@@ -107,17 +105,18 @@ fn sample(mut command: Command, bench: &Bench) -> Result<Sample> {
     parent::read(&output.context("starting a child process")?)
 }
 
-fn understand(args: &[String]) -> Result<(Options, u64)> {
-    let mut parked = PARKED;
-    let is_work = |name: &str| works(1, PARKED).iter().any(|work| work.name.starts_with(name));
+fn understand(args: &[String]) -> Result<(Options, Sizes)> {
+    let mut sizes = Sizes::USUAL;
+    let is_work = |name: &str| works(1, Sizes::USUAL).iter().any(|work| work.name.starts_with(name));
     let options = Options::parse(args, is_work, |option, rest| {
-        if option != "--parked" {
-            return Ok(false);
+        match option {
+            "--parked" => sizes.parked = number(option, rest)?,
+            "--seconds" => sizes.seconds = number(option, rest)?,
+            _ => return Ok(false),
         }
-        parked = number(option, rest)?;
         Ok(true)
     })?;
-    Ok((options, parked))
+    Ok((options, sizes))
 }
 
 #[cfg(test)]
@@ -126,7 +125,7 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_named() {
-        for args in [&["drian"][..], &["--runs"], &["--runs", "many"], &["--parked", "all"]] {
+        for args in [&["drian"][..], &["--runs"], &["--runs", "many"], &["--parked", "all"], &["--seconds", "some"]] {
             let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
             let Err(error) = understand(&args) else { panic!("{args:?} are understood") };
             assert!(error.to_string().contains(&args[args.len() - 1]), "{error}");
@@ -135,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_work() {
-        for work in works(1, PARKED) {
+        for work in works(1, Sizes::USUAL) {
             assert!(HELP.split_whitespace().any(|word| word == work.name), "{} is missing", work.name);
         }
     }

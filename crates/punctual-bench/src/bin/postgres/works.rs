@@ -25,8 +25,8 @@ const FAIR: &[Metric] = &[
 const KILL: &[Metric] = &[metric("seconds", "s until its job runs again", "")];
 const KILL_10: &[Metric] = &[metric("seconds", "s until its job runs again", "15")];
 const WINDOWS: &[Metric] = &[
-    metric("first", "/s in the first 3 s", ""),
-    metric("last", "/s in the last 3 s", ""),
+    metric("first", "/s in the first eighth", ""),
+    metric("last", "/s in the last eighth", ""),
     metric("share", "the last of the first", ""),
 ];
 
@@ -39,8 +39,22 @@ const RIVALS: &[&str] = &[APALIS, GRAPHILE];
 const LIMIT: &[&str] = &[IDEAL];
 const NOBODY: &[&str] = &[];
 
+/// How large works are, where that can be chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    /// How many jobs are parked.
+    pub(crate) parked: u64,
+    /// How long a drain in windows goes on.
+    pub(crate) seconds: u64,
+}
+
+impl Sizes {
+    pub(crate) const USUAL: Self = Self { parked: 1_000_000, seconds: 24 };
+}
+
 /// All of them, by theme; `divisor` makes them small.
-pub(crate) fn works(divisor: u64, parked: u64) -> Vec<Work> {
+pub(crate) fn works(divisor: u64, sizes: Sizes) -> Vec<Work> {
+    let Sizes { parked, seconds } = sizes;
     let work = |name, title, (callers, jobs, millis), peers, metrics| {
         Work { name, title, callers, jobs, millis, peers, metrics }.divided(divisor)
     };
@@ -64,8 +78,8 @@ pub(crate) fn works(divisor: u64, parked: u64) -> Vec<Work> {
         work("sparse", "lateness, 50 over 10 s", (1, 50, 10_000), RIVALS, LATENESS),
         work("fair", "10 jobs of a small tenant behind 50,000", (64, 50_000, 0), NOBODY, FAIR),
         work("parked", "drain beside parked jobs, 256 at once", (256, parked, 0), NOBODY, PARKED),
-        work("free", "drain in windows of 3 s, 256 at once", (256, 2_400_000, 24_000), NOBODY, WINDOWS),
-        work("held", "the same, beside an open snapshot", (256, 2_400_000, 24_000), NOBODY, WINDOWS),
+        work("free", "drain while 100,000 wait, 256 at once", (256, 100_000, seconds * 1_000), NOBODY, WINDOWS),
+        work("held", "the same, beside an open snapshot", (256, 100_000, seconds * 1_000), NOBODY, WINDOWS),
         work("kill-2", "kill -9 of a node, lease 2 s", (1, 2, 0), NOBODY, KILL),
         work("kill-10", "kill -9 of a node, lease 10 s", (1, 10, 0), NOBODY, KILL_10),
     ]
