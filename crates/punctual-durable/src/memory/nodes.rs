@@ -138,6 +138,7 @@ impl World {
             beat: node.beat.clone(),
             expires_at: node.expires_at,
             running: self.count(|record| record.node == Some(id)),
+            clock_offset_us: 0,
         };
         self.nodes.iter().map(record).collect()
     }

@@ -22,6 +22,9 @@ use crate::time::Timestamp;
 /// One part in so many: by how much one clock may run slower than another while it is being corrected.
 const SLOWEST: i64 = 2_000;
 
+/// Clocks that are further apart than this are warned of, in microseconds.
+const FAR: u64 = 1_000_000;
+
 /// How many answers are remembered: less than half a minute, in which no clock drifts noticeably.
 const REMEMBERED: usize = 8;
 
@@ -64,6 +67,14 @@ impl DatabaseClock {
         self.now().micros().saturating_sub(Timestamp::now_at(self.local.wall()).micros())
     }
 
+    /// Says so, if the two clocks are far apart. Nothing here goes wrong by it, but dates that the application makes up do.
+    pub(super) fn warn_if_off(&self) {
+        let offset_us = self.offset_us();
+        if is_far(offset_us) {
+            tracing::warn!(target: "punctual", offset_us, "the clock of this machine is not that of the database");
+        }
+    }
+
     /// The database was asked for its present, and says that it was `told`.
     pub(super) fn heard(&self, sent: Instant, told: i64) {
         let heard = self.micros(self.local.now());
@@ -84,6 +95,10 @@ impl DatabaseClock {
     fn lock(&self) -> MutexGuard<'_, Estimate> {
         self.estimate.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_far(offset_us: i64) -> bool {
+    offset_us.unsigned_abs() > FAR
 }
 
 /// How the database's clock goes against the local one. All in microseconds, local ones since the origin.
@@ -189,6 +204,14 @@ mod tests {
         // It was set back.
         estimate.measure(1_040_000, 1_040_200, AHEAD + 940_100);
         assert_eq!(estimate.at_least(1_040_200), AHEAD + 940_100);
+    }
+
+    #[test]
+    fn clocks_are_far_apart_from_more_than_a_second_on_either_way() {
+        assert_eq!(
+            [i64::MIN, -1_000_001, -1_000_000, 0, 1_000_000, 1_000_001].map(is_far),
+            [true, true, false, false, false, true]
+        );
     }
 
     #[test]

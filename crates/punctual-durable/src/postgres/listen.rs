@@ -135,10 +135,11 @@ async fn check(shared: &Shared) -> Fault {
         if let Err(fault) = shared.measure().await {
             return fault;
         }
-        if checks.is_multiple_of(CHECKS_A_MINUTE)
-            && let Err(fault) = shared.warn_of_snapshot().await
-        {
-            tracing::debug!(target: "punctual", error = %fault.told, "who holds up vacuum is not known");
+        if checks.is_multiple_of(CHECKS_A_MINUTE) {
+            shared.clock.warn_if_off();
+            if let Err(fault) = shared.warn_of_snapshot().await {
+                tracing::debug!(target: "punctual", error = %fault.told, "who holds up vacuum is not known");
+            }
         }
         checks = checks.wrapping_add(1);
     }

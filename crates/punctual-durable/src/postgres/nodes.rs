@@ -65,8 +65,8 @@ impl Shared {
 
     async fn beat(&self, function: Function, beat: &Beat) -> Result<Vec<tokio_postgres::Row>, Fault> {
         let (node, workers) = (node_sql(beat.node), count(beat.workers));
-        let (lease, at) = (micros(self.lease), self.clock.given());
-        let parameters: [Parameter<'_>; 7] = [
+        let (lease, at, offset) = (micros(self.lease), self.clock.given(), self.clock.offset_us());
+        let parameters: [Parameter<'_>; 8] = [
             (&node, Type::INT8),
             (&beat.name, Type::TEXT),
             (&beat.kinds, Type::TEXT_ARRAY),
@@ -74,6 +74,7 @@ impl Shared {
             (&workers, Type::INT8),
             (&lease, Type::INT8),
             (&at, Type::INT8),
+            (&offset, Type::INT8),
         ];
         let mut answer = std::pin::pin!(self.database.call(function, "*", &parameters));
         // Before the next beat, which is to go by a connection that is sound.
@@ -159,7 +160,7 @@ impl Shared {
 
     pub(super) async fn node_records(&self) -> Result<Vec<NodeRecord>, Fault> {
         let at = self.clock.given();
-        let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.expires_at, r.running";
+        let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.expires_at, r.running, r.clock_offset";
         let rows = self.database.call(NODES, select, &[(&at, Type::INT8)]).await?;
         rows.iter().map(|row| node(&mut Reader::new(NODES.what, row))).collect()
     }

@@ -283,7 +283,7 @@ pub(super) fn totals(read: &mut Reader<'_>) -> Read<Totals> {
     Ok(totals)
 }
 
-/// A node: id, name, kinds, paused, workers, expires_at, running.
+/// A node: id, name, kinds, paused, workers, expires_at, running, clock_offset.
 pub(super) fn node(read: &mut Reader<'_>) -> Read<NodeRecord> {
     let beat = Beat {
         node: node_id(read.next()?),
@@ -292,7 +292,8 @@ pub(super) fn node(read: &mut Reader<'_>) -> Read<NodeRecord> {
         paused: read.next()?,
         workers: read.number()?,
     };
-    Ok(NodeRecord { beat, expires_at: read.maybe_instant()?, running: read.number()? })
+    let (expires_at, running) = (read.maybe_instant()?, read.number()?);
+    Ok(NodeRecord { beat, expires_at, running, clock_offset_us: read.next()? })
 }
 
 /// Why a job does not run: gate, since, instant, error, running, max, node, outcome.

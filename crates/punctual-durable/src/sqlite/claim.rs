@@ -229,7 +229,12 @@ impl Books {
 
     pub(super) fn node_records(&self) -> Vec<NodeRecord> {
         let running = |node| self.index.all_running().filter(|(_, run)| run.node == node).count();
-        let record = |beat: &Beat| NodeRecord { beat: beat.clone(), expires_at: None, running: running(beat.node) };
+        let record = |beat: &Beat| NodeRecord {
+            beat: beat.clone(),
+            expires_at: None,
+            running: running(beat.node),
+            clock_offset_us: 0,
+        };
         self.index.nodes.values().map(record).collect()
     }
 

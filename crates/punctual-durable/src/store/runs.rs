@@ -196,4 +196,6 @@ pub struct NodeRecord {
     pub expires_at: Option<Timestamp>,
     /// How many jobs it runs.
     pub running: usize,
+    /// How far the store's clock was ahead of its own with that sign of life, in microseconds.
+    pub clock_offset_us: i64,
 }

@@ -32,8 +32,8 @@ pub fn nodes_are_listed_with_what_they_run(bed: &Bed) {
     bed.take_in(job(1));
     assert_eq!(bed.claim(9).len(), 1);
     let expires_at = bed.store().lease().map(|lease| bed.now().after(lease));
-    let one = NodeRecord { beat: beat(NODE, &["k"]), expires_at, running: 1 };
-    let two = NodeRecord { beat: beat(OTHER, &["a", "b"]), expires_at, running: 0 };
+    let one = NodeRecord { beat: beat(NODE, &["k"]), expires_at, running: 1, clock_offset_us: 0 };
+    let two = NodeRecord { beat: beat(OTHER, &["a", "b"]), expires_at, running: 0, clock_offset_us: 0 };
     let mut nodes = bed.ask(|store| store.nodes());
     nodes.sort_by_key(|node| node.beat.node);
     assert_eq!(nodes, [one, two.clone()]);
