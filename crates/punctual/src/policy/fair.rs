@@ -4,7 +4,7 @@
 //! the job divided by its weight. Tags are set when a job is dispatched, not when it is queued, so cancelling queued work
 //! needs no repair. A tenant that comes back starts at the present virtual time at least: no credit is banked by being idle.
 //! Among equals one that comes back goes first, so that it waits for what is running and for nothing else, however many
-//! tenants are in their turns. When nobody waits who could run, all that was received is settled.
+//! tenants are in their turns; and of several that come back, the one that was served longest ago. When nobody waits who could run, all that was received is settled.
 //!
 //! # Invariants
 //! 1. A tenant is in `ready` if and only if it can run: it has work, is below its cap, within its rate and not paused.
@@ -32,8 +32,8 @@ const UNIT: u128 = 1 << 32;
 /// ```
 #[derive(Debug)]
 pub struct Fair<K> {
-    /// By start tag; among equals, those that come back first.
-    ready: BTreeSet<(u128, bool, K)>,
+    /// By start tag; among equals, those that come back first, by their finish tags.
+    ready: BTreeSet<(u128, bool, u128, K)>,
     now: u128,
     /// The latest of all finish tags.
     latest: u128,
@@ -78,7 +78,7 @@ impl<K: Ord + Copy> Fair<K> {
         if tag.waiting.is_none() {
             let (start, goes_on) = (tag.finish.max(self.now), tag.finish >= self.now && tag.finish > 0);
             tag.waiting = Some((start, goes_on));
-            self.ready.insert((start, goes_on, tenant));
+            self.ready.insert((start, goes_on, tag.finish, tenant));
         }
     }
 
@@ -94,7 +94,7 @@ impl<K: Ord + Copy> Fair<K> {
     /// ```
     pub fn leave(&mut self, tenant: K, tag: &mut Tag) {
         if let Some((start, goes_on)) = tag.waiting.take() {
-            self.ready.remove(&(start, goes_on, tenant));
+            self.ready.remove(&(start, goes_on, tag.finish, tenant));
         }
     }
 

@@ -5,6 +5,8 @@ LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
 BEGIN
+    -- Its own row before those of others, which are skipped if somebody has them: who has some and waits for one more may be waited for.
+    PERFORM lock_job(job_id);
     PERFORM catch_up(t);
     LOOP
         was := settle(job_id, 'cancelled', cause, t);

@@ -10,14 +10,14 @@ DECLARE
     answer choice;
 BEGIN
     WITH lane AS (
-        SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
+        SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, p.finish,
                p.finish >= v AND p.finish > 0 AS goes_on, (p.name = names[served + 1]) IS TRUE AS is_frontier, starts(n, p, t_ns) AS may
         FROM tenant p WHERE p.name = ANY (names)
     ), shared AS MATERIALIZED (
         SELECT l.*, least(l.may, ceil(n * l.weight / weights)::bigint) AS share FROM lane l
     ), candidate AS MATERIALIZED (
         SELECT c.*, c.start + sum(c.own) OVER w AS ends, row_number() OVER w AS place, lead(c.order_at) OVER w AS next_at, lead(c.seq) OVER w AS next_seq
-        FROM (SELECT s.name, s.number, s.start, s.goes_on, s.share, s.may, cardinality(s.kinds) = 1 AS is_plain, j.*,
+        FROM (SELECT s.name, s.number, s.start, s.finish, s.goes_on, s.share, s.may, cardinality(s.kinds) = 1 AS is_plain, j.*,
                      4294967296 * greatest(least(j.cost, 2147483647), 1) / s.weight AS own
               FROM shared s CROSS JOIN LATERAL unnest(s.kinds, s.first_at, s.first_seq) AS q (queue, at, seq) CROSS JOIN LATERAL (
                   SELECT j.ctid AS row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone OR j.expires_at <= t OR j.cost > 2147483647 AS is_odd FROM job j
@@ -27,14 +27,16 @@ BEGIN
         WINDOW w AS (PARTITION BY c.number ORDER BY c.order_at, c.seq)
     ), frontier AS (
         SELECT f.* FROM (
-            SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
+            SELECT s.start AS begins, s.goes_on, s.finish, s.number FROM shared s WHERE s.is_frontier
             UNION ALL
-            SELECT c.ends, true, c.number FROM candidate c WHERE c.place = c.share AND c.share < c.may) f
-        ORDER BY 1, 2, 3 LIMIT 1
+            SELECT c.ends, true, c.ends, c.number FROM candidate c WHERE c.place = c.share AND c.share < c.may) f
+        ORDER BY 1, 2, 3, 4 LIMIT 1
     ), chosen AS MATERIALIZED (
-        SELECT u.* FROM (SELECT c.*, c.ends - c.own AS begins, c.goes_on OR c.place > 1 AS follows FROM candidate c WHERE c.place <= c.share) u LEFT JOIN frontier f ON true
-        WHERE f.number IS NULL OR (u.begins, u.follows, u.number) < (f.begins, f.goes_on, f.number)
-        ORDER BY u.begins, u.follows, u.number LIMIT n
+        SELECT u.*
+        FROM (SELECT c.*, c.ends - c.own AS begins, c.goes_on OR c.place > 1 AS follows, CASE WHEN c.place > 1 THEN c.ends - c.own ELSE c.finish END AS ended
+              FROM candidate c WHERE c.place <= c.share) u LEFT JOIN frontier f ON true
+        WHERE f.number IS NULL OR (u.begins, u.follows, u.ended, u.number) < (f.begins, f.goes_on, f.finish, f.number)
+        ORDER BY u.begins, u.follows, u.ended, u.number LIMIT n
     ), gain AS (
         SELECT DISTINCT ON (c.number) c.name, c.place AS jobs, c.ends, c.is_plain, c.next_at, c.next_seq FROM chosen c ORDER BY c.number, c.place DESC
     )

@@ -10,17 +10,17 @@ DECLARE
     answer choice;
 BEGIN
     WITH lane AS (
-        SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start,
+        SELECT p.name, p.number, p.weight, p.kinds, p.first_at, p.first_seq, greatest(p.finish, v) AS start, p.finish,
                p.finish >= v AND p.finish > 0 AS goes_on, starts(n, p, t_ns) AS may
         FROM tenant p WHERE p.name = ANY (names)
     ), shared AS (
         SELECT l.*, least(l.may, ceil(n * l.weight / sum(l.weight) OVER ())::bigint) AS share,
                -- One more tenant was locked than is served: nothing is taken from it, its turn is the frontier.
-               cardinality(names) > served AND row_number() OVER (ORDER BY l.start, l.goes_on, l.number) > served AS is_frontier
+               cardinality(names) > served AND row_number() OVER (ORDER BY l.start, l.goes_on, l.finish, l.number) > served AS is_frontier
         FROM lane l
     ), candidate AS (
         SELECT s.name, s.number, s.share, s.may, s.start, s.goes_on OR row_number() OVER w > 1 AS goes_on, c.*,
-               sum(o.own) OVER w AS costs, o.own
+               sum(o.own) OVER w AS costs, o.own, CASE WHEN row_number() OVER w = 1 THEN s.finish ELSE s.start + sum(o.own) OVER w - o.own END AS ended
         FROM shared s CROSS JOIN LATERAL (
             SELECT j.row, j.id, j.kind, j.order_at, j.seq, j.cost, j.alone
             FROM unnest(s.kinds, s.first_at, s.first_seq) AS q (kind, at, seq) CROSS JOIN LATERAL (
@@ -34,15 +34,15 @@ BEGIN
         WHERE NOT s.is_frontier
         WINDOW w AS (PARTITION BY s.name ORDER BY c.order_at, c.seq)
     ), turn AS (
-        SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.number) AS place
+        SELECT c.*, row_number() OVER (ORDER BY c.begins, c.goes_on, c.ended, c.number) AS place
         FROM (SELECT d.*, d.start + d.costs - d.own AS begins FROM candidate d) c
     ), frontier AS (
-        SELECT f.begins, f.goes_on, f.number
-        FROM (SELECT s.start AS begins, s.goes_on, s.number FROM shared s WHERE s.is_frontier
+        SELECT f.begins, f.goes_on, f.ended, f.number
+        FROM (SELECT s.start AS begins, s.goes_on, s.finish AS ended, s.number FROM shared s WHERE s.is_frontier
               UNION ALL
-              SELECT max(c.start + c.costs), true, c.number FROM candidate c
+              SELECT max(c.start + c.costs), true, max(c.start + c.costs), c.number FROM candidate c
               GROUP BY c.number, c.share, c.may HAVING count(*) = c.share AND c.share < c.may) f
-        ORDER BY 1, 2, 3 LIMIT 1
+        ORDER BY 1, 2, 3, 4 LIMIT 1
     ), cut AS (
         -- The first that the room for its kind, or another job with a last chance, forbids.
         SELECT min(u.place) AS place
@@ -53,7 +53,7 @@ BEGIN
     ), chosen AS (
         SELECT u.* FROM turn u CROSS JOIN cut LEFT JOIN frontier f ON true
         WHERE u.place <= n AND (u.place < cut.place) IS NOT FALSE
-          AND (f.number IS NULL OR (u.begins, u.goes_on, u.number) < (f.begins, f.goes_on, f.number))
+          AND (f.number IS NULL OR (u.begins, u.goes_on, u.ended, u.number) < (f.begins, f.goes_on, f.ended, f.number))
     ), gain AS (
         SELECT c.name, count(*) AS jobs, max(c.start + c.costs) AS finish FROM chosen c GROUP BY c.name
     )

@@ -102,7 +102,8 @@ BEGIN
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part of what is wanted.
         far := v + 9000000000000000000;
-        served := ceil(n / least(greatest(n / 16, 1), 4)::numeric);
+        -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so thousands of them are through in a few rounds.
+        served := greatest(ceil(n / least(greatest(n / 16, 1), 4)::numeric), cardinality(tried));
         -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
         -- limit counts if the ledger knows of runs that have ended. That, and whether they have such work, is asked of the first ones only, and of all if those
         -- were not enough.
@@ -118,8 +119,9 @@ BEGIN
                          AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))))
                     AND (o.rate_next - o.rate_tolerance <= t_ns) IS NOT FALSE
                     AND o.name <> ALL ((SELECT tried)::text[])
-                  -- The same as by `greatest(finish, v)`, those that go on after those that come anew, but small numbers are compared.
-                  ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish > far THEN o.finish END,
+                  -- The same as by `greatest(finish, v)`, those that go on after those that come anew, and of these whoever has waited longest for a turn first; but small
+                  -- numbers are compared.
+                  ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish < v OR o.finish > far THEN o.finish END,
                            o.number LIMIT 4 * (served + 1)) o
             CROSS JOIN LATERAL (
                 SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight FROM tenant p

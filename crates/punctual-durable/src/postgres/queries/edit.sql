@@ -10,6 +10,8 @@ DECLARE
     was job;
     is_now job;
 BEGIN
+    -- Its own row first, as in `cancel`.
+    PERFORM lock_job(job_id);
     PERFORM catch_up(t);
     LOOP
         was := lock_job(job_id);

@@ -47,6 +47,7 @@ BEGIN
         WHEN max_attempts NOT BETWEEN 1 AND 4294967295 THEN format('max_attempts is %s, and must be from 1 to 4294967295', max_attempts)
         WHEN max_crashes NOT BETWEEN 1 AND 4294967295 THEN format('max_crashes is %s, and must be from 1 to 4294967295', max_crashes)
         WHEN least(after, deadline_after, start_within, run_timeout, backoff_base, backoff_cap, unique_period) < interval '0' THEN 'no time may be negative'
+        WHEN array_ndims(tags) > 1 OR array_position(tags, NULL) IS NOT NULL THEN 'tags must be a list of words'
         WHEN on_conflict NOT IN ('reject', 'join', 'replace') THEN format('on_conflict is %L, and must be reject, join or replace', on_conflict)
     END;
     IF detail IS NOT NULL THEN

@@ -1,8 +1,8 @@
 -- Ends runs: one answer each, in order; stage null for a run that is not the present one. If all have ended as is said here, which is nearly always so, there is one
 -- answer for all of them, by the number 0. A result that comes after the outcome was
 -- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order in which they are named, which should be that of their ids, as by
--- everybody who locks several; of a run that is named twice the first word counts. `work` says whether somebody may start now who was held back: true if so, false if only a claim that goes on at this
--- moment can know, null if not.
+-- everybody who locks several; of a run that is named twice the first word counts. `work` says whether somebody may start now who was held back: true if so, which it also is if the
+-- ledger has news of work that a claim, at this moment, may be taking in beside the limit as it was; false if only a claim of the same process can know, null if not.
 -- The hottest path beside the claim, so for jobs that end it does by itself what `move` does for others.
 CREATE OR REPLACE FUNCTION finish(by_node bigint, ids uuid[], fences bigint[], verdicts text[], texts text[], due_at bigint[], due_in bigint[], at bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, stage text, outcome text, work boolean)
@@ -22,9 +22,10 @@ DECLARE
     after job[];
     places bigint[];
 BEGIN
-    -- A run past its deadline has expired, whatever came of it. What fell due is no business of those that end.
+    -- A run past its deadline has expired, whatever came of it. What else has expired or fallen due is no business of those that end.
     IF EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
-        PERFORM expire(t, 200);
+        PERFORM settle(r.id, 'expired', NULL, t) FROM unnest(ids, fences) AS r (id, fence) JOIN job j ON j.id = r.id
+        WHERE j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND j.expires_at <= t;
     END IF;
     WITH gone AS (
         DELETE FROM job j USING unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS r (id, fence, verdict, told, ord)
@@ -48,7 +49,8 @@ BEGIN
     )
     SELECT array_agg(g.ord), array_agg(g.outcome), count(*) = cardinality(ids) AND count(g.outcome) = 0,
            array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
-           CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work) FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
+           CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work OR EXISTS (SELECT FROM ledger n WHERE n.tenant = p.name AND n.kind IS NOT NULL))
+                                                         FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
     INTO ords, outcomes, are_all, bound, has_room
     FROM gone g;
     IF bound IS NOT NULL THEN
@@ -96,7 +98,8 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(after) a WHERE a.expires_at <= t) THEN
         PERFORM expire(t, 1000);
     END IF;
-    has_room := greatest(has_room, (SELECT bool_or(b.alone OR p.has_work) FROM unnest(before) b JOIN tenant p ON p.name = b.tenant
+    has_room := greatest(has_room, (SELECT bool_or(b.alone OR p.has_work OR EXISTS (SELECT FROM ledger n WHERE n.tenant = p.name AND n.kind IS NOT NULL))
+                                    FROM unnest(before) b JOIN tenant p ON p.name = b.tenant
                                     WHERE b.alone OR p.running_max IS NOT NULL));
     RETURN QUERY
     SELECT f.ord, coalesce(h.stage, s.stage, CASE WHEN a.ord IS NOT NULL THEN 'stopped' END), coalesce(h.outcome, s.outcome, a.outcome, verdicts[a.ord]), has_room

@@ -8,9 +8,9 @@ DECLARE
     given uuid[];
     left_over uuid[];
 BEGIN
-    PERFORM catch_up(t);
     -- Nobody takes it for dead from here on. Its claims need not wait for this lock, and the reaper, who locks a node before what it was given, is not met half-way.
     PERFORM FROM node n WHERE n.id = heartbeat.node FOR KEY SHARE;
+    PERFORM catch_up(t);
     -- What has ended is struck out of what it was given, while its claims add to it.
     WITH gone AS (
         DELETE FROM run r WHERE r.node = heartbeat.node RETURNING r.ids

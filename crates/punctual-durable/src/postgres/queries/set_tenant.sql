@@ -5,16 +5,18 @@ CREATE OR REPLACE FUNCTION set_tenant(tenant text, set_limits boolean, running_m
                                       at bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- Half of what can be counted, and a hundred years in nanoseconds: so that two limits can be added up, and the present, a gap and a tolerance.
+    -- Half of what can be counted, and a hundred years in nanoseconds: so that two limits can be added up, and the present, a gap and a tolerance. A claim computes with
+    -- all of these, for everybody: so whatever is asked for, what is kept is in bounds.
     most CONSTANT bigint := 4000000000000000000;
     long CONSTANT bigint := 3000000000000000000;
     tolerance bigint;
 BEGIN
-    weight := greatest(weight, 1);
+    weight := least(greatest(weight, 1), 4294967295);
     running_max := CASE WHEN running_max > most THEN most ELSE running_max END;
     backlog_max := CASE WHEN backlog_max > most THEN most ELSE backlog_max END;
-    rate_gap := CASE WHEN rate_gap > long THEN long ELSE rate_gap END;
     IF rate_gap IS NOT NULL THEN
+        rate_gap := least(greatest(rate_gap, 1), long);
+        rate_burst := greatest(rate_burst, 1);
         tolerance := least(rate_gap::numeric * (rate_burst - 1), long);
     END IF;
     INSERT INTO tenant (name, number)
