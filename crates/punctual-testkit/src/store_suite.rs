@@ -39,6 +39,7 @@ macro_rules! store_suite_tests {
                 an_idle_tenant_banks_no_credit_and_a_newcomer_waits_for_nobody
                 jobs_with_a_last_chance_run_one_at_a_time
                 a_new_priority_counts_at_the_next_claim
+                tenants_of_a_slow_kind_take_turns_beside_a_fast_one
             }
             enqueueing {
                 a_job_is_kept_as_it_was_given

@@ -471,3 +471,75 @@ fn the_view_for_people_has_dates() {
     let jobs = ask(&mut client, "SELECT kind, stage, due FROM jobs ORDER BY due").unwrap();
     assert_eq!(jobs, ["other scheduled 2101-02-03 04:05:06.789012+00", "k scheduled infinity"]);
 }
+
+/// C36: whatever an operator asks for by SQL, no claim stumbles over it, and others are served.
+#[test]
+fn odd_limits_stop_nobody() {
+    let (_schema, mut client) = open_with(6, 2);
+    let most = i64::MAX;
+    let odd = [
+        format!("NULL, NULL, NULL, {most}, NULL, NULL"),
+        format!("{most}, {most}, {most}, -7, {most}, {most}"),
+        "NULL, NULL, NULL, 1, 0, 1".to_owned(),
+        "NULL, NULL, NULL, 1, -5, -5".to_owned(),
+        "-1, -1, -1, 0, 1, 0".to_owned(),
+    ];
+    for limits in odd {
+        one(&mut client, &format!("SELECT set_tenant('t0', true, {limits}, NULL, NULL)"));
+        let claim = "SELECT count(*) FROM claim(1, 2, '{k}', '{9}') WHERE tenant = 't1'";
+        assert_ne!(ask(&mut client, &format!("BEGIN; {claim}; ROLLBACK")), Ok(vec!["0".to_owned()]), "{limits}");
+    }
+}
+
+/// C42: a run of a tenant at its limit ends while another node's claim is taking in new work of that tenant. The claim has not seen the end, and the end sees no work yet: but it
+/// sees that there is news, and says that somebody may start.
+#[test]
+fn an_end_beside_a_claim_that_takes_in_news_is_told() {
+    let (schema, mut client) = open();
+    one(&mut client, "SELECT join_node(n, 'n', '{k,other}', '{}', 9, 15000000) FROM generate_series(1, 2) n");
+    one(&mut client, "SELECT set_tenant('t', true, 1, NULL, NULL, 1, NULL, NULL, NULL, NULL)");
+    one(&mut client, "SELECT status FROM enqueue('k', tenant => 't')");
+    let id = one(&mut client, "SELECT id FROM claim(1, 1, '{k}', '{9}') WHERE id IS NOT NULL");
+    one(&mut client, "SELECT take_news(false); SELECT status FROM enqueue('other', tenant => 't')");
+    let mut second = schema.connect();
+    let claim = "SELECT count(id), bool_or(more) FROM claim(2, 1, '{other}', '{9}')";
+    assert_eq!(one(&mut second, &format!("BEGIN; {claim}")), "0 f", "it is at its limit");
+    let finish =
+        format!("SELECT work FROM finish(1, '{{{id}}}', '{{1}}', '{{succeeded}}', '{{1}}', '{{NULL}}', '{{NULL}}')");
+    assert_eq!(one(&mut client, &finish), "t");
+    one(&mut second, "COMMIT");
+    assert_eq!(one(&mut second, claim), "1 f");
+}
+
+/// Who cancels a job, or changes it, and has to wait for its row has nothing of anybody else's meanwhile: what expired at that moment can be had.
+#[test]
+fn who_waits_for_a_job_holds_no_other() {
+    for change in ["cancel($1, 'enough')", "edit($1, NULL, 1, NULL, NULL, NULL, NULL, NULL)"] {
+        let (schema, mut client) = open_with(2, 1);
+        let id = one(&mut client, "SELECT id FROM job WHERE payload = '0'");
+        one(&mut client, "UPDATE job SET expires_at = 1 WHERE payload = '1'");
+        one(&mut client, &format!("BEGIN; SELECT FROM job WHERE id = '{id}' FOR UPDATE"));
+        let (mut other, mut witness) = (schema.connect(), schema.connect());
+        let process = one(&mut other, "SELECT pg_backend_pid()");
+        let change = format!("SELECT FROM {}", change.replace("$1", &format!("'{id}'")));
+        let waiting = std::thread::spawn(move || one(&mut other, &change));
+        let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+        while !waiting.is_finished() && one(&mut witness, &is_held) == "f" {}
+        assert_eq!(one(&mut witness, "SELECT payload FROM job WHERE expires_at = 1 FOR UPDATE SKIP LOCKED"), "1");
+        one(&mut client, "COMMIT");
+        waiting.join().unwrap();
+        assert_eq!(one(&mut client, "SELECT count(*) FROM job WHERE expires_at = 1"), "0");
+    }
+}
+
+/// C30, C46: a run past its deadline has expired, whatever came of it, however many others have at that moment.
+#[test]
+fn a_late_end_is_an_expiry_beside_many_others() {
+    let (_schema, mut client) = open_with(250, 1);
+    one(
+        &mut client,
+        "SELECT count(*) FROM claim(1, 999, '{k}', '{999}'); UPDATE job SET expires_at = payload::bigint + 1, deadline = 1",
+    );
+    let finish = "SELECT f.outcome FROM job j, LATERAL finish(1, ARRAY[j.id], '{1}', '{succeeded}', '{1}', '{NULL}', '{NULL}') f WHERE j.payload = '249'";
+    assert_eq!(one(&mut client, finish), "expired");
+}

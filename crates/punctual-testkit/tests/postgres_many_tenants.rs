@@ -147,3 +147,47 @@ fn what_is_spare_is_given_where_nobody_misses_it() {
     assert_eq!(store.count(10, 8), 2, "somebody who is served would miss it");
     assert_eq!(store.count(10, 8), 10);
 }
+
+/// C31, C36: a tenant whose jobs have expired or were cancelled is found out by the claim that comes to it. It came to them one by one, each time with a look at all: two thousand
+/// of them took it twelve seconds, in which all of them were locked.
+#[test]
+fn many_who_have_nothing_any_more_cost_a_claim_little() {
+    let mut store = Store::new(500, 1);
+    store.run("SELECT take_news(false); UPDATE job SET expires_at = 1; SELECT expire(present(NULL), 999)");
+    store.run("SELECT FROM enqueue('k', '1', 'last')");
+    store.run("BEGIN");
+    assert_eq!(store.claim(1, 0), BTreeMap::from([("last".to_owned(), 1)]));
+    let read = "SELECT (seq_tup_read + coalesce(idx_tup_fetch, 0)) / 500 FROM pg_stat_xact_user_tables WHERE relid = 'tenant'::regclass";
+    let times: i64 = store.client.query_one(read, &[]).unwrap().get(0);
+    // Ten rounds, of which each reads all and looks at some again.
+    assert!(times < 60, "each tenant was read {times} times");
+    store.run("COMMIT");
+}
+
+/// C42: new work of more tenants than a claim takes in at a time is not called nothing.
+#[test]
+fn news_of_very_many_tenants_is_taken_in_bit_by_bit() {
+    let mut store = Store::new(0, 0);
+    store.run("SELECT count(e.*) FROM generate_series(1, 2000) n, LATERAL enqueue('k', '1', 't' || n) e");
+    store.run("SELECT FROM enqueue('other', '1', 'zzz')");
+    let claim = "SELECT count(id), bool_or(more) FROM claim(1, 1, '{other}', '{9}')";
+    let answer = |store: &mut Store| {
+        let row = store.client.query_one(claim, &[]).unwrap();
+        (row.get::<_, i64>(0), row.get::<_, Option<bool>>(1))
+    };
+    assert_eq!(answer(&mut store), (0, Some(true)), "there is more than it has seen");
+    assert_eq!(answer(&mut store).0, 1);
+}
+
+/// The ledger of very many tenants is taken in for all of them. It was for those whose names come first, over and over; the rows of the others grew in number.
+#[test]
+fn the_last_in_the_alphabet_are_taken_in_too() {
+    let mut store = Store::new(2_100, 0);
+    let rounds = 30;
+    for _ in 0..rounds {
+        store.run("INSERT INTO ledger (tenant, succeeded) SELECT 't' || lpad(n::text, 4, '0'), 1 FROM generate_series(1, 2100) n");
+        store.run("SELECT take_news(false)");
+    }
+    let left: i64 = store.client.query_one("SELECT count(*) FROM ledger WHERE tenant = 't2100'", &[]).unwrap().get(0);
+    assert!(left < rounds, "it was never taken in");
+}

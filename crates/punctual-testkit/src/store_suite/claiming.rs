@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual::{Limits, Rate};
-use punctual_durable::{Edit, Gate, Moment, NewJob, OnConflict, State, TenantPolicy, Verdict};
+use punctual_durable::{Edit, Gate, JobId, Moment, NewJob, OnConflict, State, TenantPolicy, Verdict};
 
 use crate::{Bed, NODE, OTHER, SECOND, job, unique};
 
@@ -250,4 +250,28 @@ pub fn a_new_priority_counts_at_the_next_claim(bed: &Bed) {
     bed.take_in(job(2));
     bed.ask(|store| store.edit(job(2).id, Edit { priority: Some(-1), ..Edit::default() }));
     assert_eq!(bed.claim_ids(1), [2]);
+}
+
+/// C31: two tenants want the one worker there is for a slow kind, and a third, on a fast one, has had many turns between theirs. That put both behind the present each time,
+/// where the order of their first jobs decided, always for the same one. Now whoever was served longest ago goes first.
+pub fn tenants_of_a_slow_kind_take_turns_beside_a_fast_one(bed: &Bed) {
+    bed.join(OTHER, &["slow", "fast"]);
+    let add = |from: u128, tenant: &str, kind: &str, count: u128| {
+        for id in from..from + count {
+            bed.take_in(NewJob { tenant: tenant.into(), ..NewJob::new(JobId::from_u128(id), kind) });
+        }
+    };
+    add(100, "busy", "fast", 60);
+    add(200, "first", "slow", 20);
+    add(300, "second", "slow", 20);
+    let mut served = BTreeMap::<String, u32>::new();
+    for _ in 0..12 {
+        for record in bed.claim_as(OTHER, 5, &[("slow", 1), ("fast", 4)]).jobs {
+            *served.entry(record.job.tenant).or_default() += 1;
+        }
+    }
+    assert_eq!(
+        served,
+        [("busy", 48), ("first", 6), ("second", 6)].map(|(tenant, jobs)| (tenant.to_owned(), jobs)).into()
+    );
 }
