@@ -1,8 +1,8 @@
 //! Durable jobs for [`punctual`]: the same words, surviving a crash.
 //!
-//! An application opens a store by its URL (`sqlite:jobs.db`, or `memory:` for tests), says what runs each kind of [`Job`], and starts a
-//! [`Node`]. From then on there are background jobs, delays, schedules, retries, dead letters, limits and fair shares, with no server
-//! to run.
+//! An application opens a store by its URL (`sqlite:jobs.db`, `postgres://db/app` for a cluster, or `memory:` for tests), says what runs each kind of
+//! [`Job`], and starts a [`Node`]. From then on there are background jobs, delays, schedules, retries, dead letters, limits and fair shares, with no
+//! server to run beyond the database.
 //!
 //! ```
 //! use punctual_durable::{Job, Jobs};
