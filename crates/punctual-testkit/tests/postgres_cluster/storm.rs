@@ -21,7 +21,9 @@ use crate::site::{LEASE, Site, enqueue, number, until};
 const NODES: usize = 4;
 
 /// The tenants, and how many of their jobs may run at once; the limit of the second changes all the time.
-const TENANTS: [(&str, Option<usize>); 4] = [("two", Some(2)), ("swings", Some(4)), ("seven", Some(7)), ("free", None)];
+const TENANTS: [(&str, Option<usize>); 4] =
+    [("two", Some(2)), ("swings", Some(SWINGS)), ("seven", Some(7)), ("free", None)];
+const SWINGS: usize = 4;
 
 /// C36, C37, C38, C39, C40, C41: several nodes on one store, killed, stopped beyond their leases and restarted, while limits change: no limit is exceeded,
 /// every job ends once, nothing runs twice without a higher fence, and in the end every limit can be used to the full.
@@ -35,7 +37,7 @@ fn a_cluster_keeps_its_promises_in_a_storm() {
     }
     // A storm without accidents would prove nothing.
     assert!(seen.lost > 0 && seen.again > 0 && seen.at_limit > 0, "{seen:?}");
-    assert!(seen.killed > 0 && seen.frozen > 0 && seen.restarted > 0, "{seen:?}");
+    assert!(seen.killed > 0 && seen.frozen > 0 && seen.restarted > 0 && seen.swung > 0, "{seen:?}");
 }
 
 /// What happened in all storms together.
@@ -47,6 +49,7 @@ struct Seen {
     killed: usize,
     frozen: usize,
     restarted: usize,
+    swung: usize,
 }
 
 impl Seen {
@@ -57,6 +60,7 @@ impl Seen {
         self.killed += storm.killed;
         self.frozen += storm.frozen;
         self.restarted += storm.restarted;
+        self.swung += storm.swung;
     }
 }
 
@@ -73,6 +77,9 @@ struct Storm {
     killed: usize,
     frozen: usize,
     restarted: usize,
+    /// How often the limit that swings was another one than before, and which it is.
+    swung: usize,
+    swings: usize,
 }
 
 impl Storm {
@@ -85,7 +92,8 @@ impl Storm {
         let nodes: Vec<Process> = (0..NODES).map(|_| site.node(LEASE)).collect();
         let sampler = Sampler::start(site.schema.url(), site.schema.name());
         let (dice, acknowledged) = (Rng::with_seed(seed), Vec::new());
-        Self { seed, dice, nodes, sampler, site, server, acknowledged, killed: 0, frozen: 0, restarted: 0 }
+        let (killed, frozen, restarted, swung, swings) = (0, 0, 0, 0, SWINGS);
+        Self { seed, dice, nodes, sampler, site, server, acknowledged, killed, frozen, restarted, swung, swings }
     }
 
     /// Trouble of each kind, and more by chance, for as long as there is time.
@@ -99,19 +107,23 @@ impl Storm {
                 self.enqueue();
             }
             let at = self.dice.usize(..NODES);
-            match if step < 4 { step } else { self.dice.u32(0..7) } {
+            match if step < 5 { step } else { self.dice.u32(0..7) } {
                 0 => self.kill(at),
                 1 => self.freeze(at),
                 2 => self.restart(at),
                 3 => self.crash_the_server(),
-                _ => {
-                    let max = self.dice.usize(1..7);
-                    self.site.set_limit("swings", Some(max));
-                    pause(Duration::from_millis(self.dice.u64(1..300)));
-                }
+                _ => self.swing(),
             }
             step += 1;
         }
+    }
+
+    /// Another limit, from 1 to 6.
+    fn swing(&mut self) {
+        self.swings = (self.swings - 1 + self.dice.usize(1..6)) % 6 + 1;
+        self.site.set_limit("swings", Some(self.swings));
+        self.swung += 1;
+        pause(Duration::from_millis(self.dice.u64(1..300)));
     }
 
     fn enqueue(&mut self) {
@@ -128,8 +140,19 @@ impl Storm {
         self.acknowledged.extend(ids);
     }
 
+    /// Has a node run something that takes a while, so that there is something to be lost: all others together cannot run all of this.
+    fn occupy(&mut self, at: usize) {
+        let jobs = enqueue(&self.site.jobs.tenant("free").now(), (0..(NODES + 1) * 8).map(|_| Work { millis: 1_000 }));
+        let (mut client, name) = (self.site.client(), self.nodes[at].name());
+        let begun = "SELECT count(*) FROM witness WHERE process = $1 AND job::text = ANY ($2)";
+        let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        until("a node is occupied", || number(&mut client, begun, &[&name, &ids]) > 0);
+        self.acknowledged.extend(jobs);
+    }
+
     fn kill(&mut self, at: usize) {
         let new = self.site.node(LEASE);
+        self.occupy(at);
         std::mem::replace(&mut self.nodes[at], new).kill();
         self.killed += 1;
     }
@@ -137,6 +160,7 @@ impl Storm {
     /// Stops a node until the others have taken what it had, and lets it go on.
     fn freeze(&mut self, at: usize) {
         let before = self.nodes[at].status().node;
+        self.occupy(at);
         self.nodes[at].freeze();
         let mut client = self.site.client();
         let gone = "SELECT count(*) FROM leases WHERE what = 'gone' AND node = $1";
@@ -178,6 +202,9 @@ impl Storm {
         }
         let lost = self.acknowledged.iter().filter(|id| !ended.contains(id)).count();
         assert_eq!((lost, ended.len()), (0, self.acknowledged.len()), "{story}: acknowledged, and lost");
+        let swung = number(&mut client, "SELECT count(*) FROM limit_log WHERE tenant = 'swings'", &[]);
+        // And once when it was set at first.
+        assert_eq!(swung, 1 + i64::try_from(self.swung).unwrap(), "{story}: limits changed under load");
         let report = approve(&mut client, &story);
         self.use_limits_to_the_full(&mut client);
         approve(&mut client, &story);
@@ -187,7 +214,7 @@ impl Storm {
 
     /// C36: nothing has leaked: exactly as many run as may.
     fn use_limits_to_the_full(&mut self, client: &mut Client) {
-        self.site.set_limit("swings", Some(4));
+        self.site.set_limit("swings", Some(SWINGS));
         for (tenant, max) in TENANTS {
             let Some(max) = max else { continue };
             self.site.hold(tenant, max + 3);
