@@ -9,6 +9,11 @@
 //! 6. A job is history once (C38).
 //! 7. A handler starts no sooner than its job is due, by the database's clock (C1, C43).
 //! 8. When all is quiet, every number of a tenant is the true one (C36, C58).
+//! 9. No more handlers of a tenant run at an instant than it may (C40): of those that do, in the order of their claims, the n-th was claimed under a limit
+//!    of n or more, for the others were running then. One whose run was taken from its node counts until then, for so long it holds its permit.
+//!
+//! Rule 1 is about the store's own books, rule 9 about what really ran. All instants are of one clock, the database's: what triggers write down is read from
+//! it, and what handlers do lies within what is written of them (`scribe.rs`). So rule 9 gives no false alarm.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -33,7 +38,7 @@ pub(crate) struct Report {
 }
 
 /// Each asks for what must not be.
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 10] = [
     ("a claim takes its tenant above the limit", "SELECT job FROM moves WHERE what = 'claimed' AND running > running_max"),
     (
         "a fence is not one higher than the one before",
@@ -68,7 +73,27 @@ const RULES: [(&str, &str); 9] = [
             OR r.succeeded <> (SELECT count(*) FROM history h WHERE h.tenant = r.name AND h.outcome = 'succeeded')
             OR r.cancelled <> (SELECT count(*) FROM history h WHERE h.tenant = r.name AND h.outcome = 'cancelled')",
     ),
+    ("more handlers of a tenant run than it may", HANDLERS),
 ];
+
+/// Looks at each instant at which a handler starts. One that did not live to say that it ended did so before its run left the store, which its
+/// own node told; or it was lost.
+const HANDLERS: &str = "
+    WITH handler AS MATERIALIZED (
+        SELECT c.tenant, c.seq, c.running_max, w.started_at AS from_at,
+               CASE WHEN w.ended_at IS NULL OR is_lost THEN least(w.ended_at, l.left_at) ELSE w.ended_at END AS to_at
+        FROM witness w
+        JOIN moves c ON c.job = w.job AND c.fence = w.fence AND c.what = 'claimed'
+        LEFT JOIN LATERAL (
+            SELECT m.at AS left_at,
+                   EXISTS (SELECT FROM leases n WHERE n.xact = m.xact AND n.node = m.node AND n.what = 'gone') AS is_lost
+            FROM moves m WHERE m.job = w.job AND m.fence = w.fence AND m.what = 'left') l ON true
+        WHERE c.running_max IS NOT NULL)
+    SELECT tenant FROM (
+        SELECT s.tenant, h.running_max, row_number() OVER (PARTITION BY s.tenant, s.seq ORDER BY h.seq) AS place
+        FROM handler s
+        JOIN handler h ON h.tenant = s.tenant AND h.from_at <= s.from_at AND (h.to_at IS NULL OR h.to_at > s.from_at)) o
+    WHERE place > running_max";
 
 /// Judges when all is quiet.
 ///
@@ -117,6 +142,7 @@ fn the_judge_sees_each_kind_of_damage() {
     let mut heir = site.node(LEASE);
     killed.ask("close", "closed");
     killed.kill();
+    until("the heir runs two", || running_in(&mut client, &heir) == 2);
     heir.ask("open", "opened");
     until("all have ended", || jobs.iter().all(|&job| site.record(job).state.outcome.is_some()));
     heir.stop(Duration::ZERO);
@@ -128,7 +154,21 @@ fn the_judge_sees_each_kind_of_damage() {
     let again = "INSERT INTO witness SELECT token || '.', process, job, fence, node, was_claimed, started_at, ended_at, how FROM witness";
     let overlap = "INSERT INTO witness SELECT token || '.', process, job, fence + 1, node, true, started_at, ended_at + 1, how FROM witness WHERE ended_at IS NOT NULL";
     let twice = "INSERT INTO moves (at, what, job, tenant, fence) SELECT at, what, job, tenant, fence FROM moves WHERE what = 'ended'";
+    // The heir's third handler began when one of the others had ended. Now it began with them; or they go on beside it.
+    let sooner =
+        "UPDATE witness SET started_at = (SELECT min(w.started_at) FROM witness w WHERE w.ended_at IS NOT NULL)
+                  WHERE ended_at IS NOT NULL";
+    let longer = "UPDATE witness SET ended_at = ended_at + 60000000 WHERE ended_at IS NOT NULL";
     damage(&mut client, "above the limit", "UPDATE moves SET running_max = 1");
+    damage(&mut client, "more handlers of a tenant", sooner);
+    damage(&mut client, "more handlers of a tenant", longer);
+    // A handler may go on after its run was lost; it is counted no longer. If it was not lost, it is.
+    let goes_on = "UPDATE witness SET ended_at = started_at + 60000000 WHERE ended_at IS NULL";
+    client.batch_execute(&format!("BEGIN; {goes_on}")).unwrap();
+    assert_eq!(approve(&mut client, "handlers go on").overlaps, 2);
+    client.batch_execute("ROLLBACK").unwrap();
+    let not_lost = format!("WITH lost AS (DELETE FROM leases WHERE what = 'gone') {goes_on}");
+    damage(&mut client, "more handlers of a tenant", &not_lost);
     damage(
         &mut client,
         "one higher",

@@ -1,11 +1,19 @@
-//! Writes down what handlers say of their runs, on a connection of its own. A start is committed before the handler goes on.
+//! Writes down what handlers say of their runs, on a connection of its own, by the database's clock.
+//!
+//! # Invariants
+//! 1. A start is committed before the handler goes on, and dated when it is written: no sooner than it was.
+//! 2. An end is dated when the handler ends, however late it is written: no later than it was. The database's clock showed at least what was read of it
+//!    when the start was written, and since that was heard so much time has passed as this process saw pass.
+//!
+//! So what is written down of a run lies within it, and handlers that overlap there did so in truth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, Config, NoTls};
+use punctual::Clock;
 use punctual_durable::Ctx;
 use tokio::sync::oneshot;
 
@@ -16,18 +24,46 @@ pub(crate) struct Scribe {
     count: Arc<AtomicU64>,
 }
 
-/// A run that has begun; that it was broken off is written when this is dropped.
+/// A run that has begun; its end is written when this is dropped, which is where the handler ends, in whatever way.
 #[derive(Debug)]
 pub(crate) struct Run {
     lines: Sender<Line>,
     token: String,
     how: &'static str,
+    /// When its start was written; nothing if it is dropped before that was heard.
+    began: Option<Reading>,
+}
+
+/// What the database's clock showed, in microseconds, and when that had been heard here.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at: i64,
+    heard: Instant,
+}
+
+impl Reading {
+    /// What it shows now at the least.
+    fn at_least(self) -> i64 {
+        let passed = Clock::system().now().saturating_duration_since(self.heard);
+        self.at + i64::try_from(passed.as_micros()).expect("less than a lifetime")
+    }
 }
 
 #[derive(Debug)]
 enum Line {
-    Started { token: String, job: String, fence: i64, node: i64, done: oneshot::Sender<()> },
-    Ended { token: String, how: &'static str },
+    Started {
+        token: String,
+        job: String,
+        fence: i64,
+        node: i64,
+        done: oneshot::Sender<Reading>,
+    },
+    /// At this instant of the database's clock; nothing if it ended as it began.
+    Ended {
+        token: String,
+        how: &'static str,
+        at: Option<i64>,
+    },
 }
 
 /// How many lines are written at once.
@@ -43,25 +79,25 @@ pub(crate) fn start(url: &str, schema: &str) -> Scribe {
 
 impl Scribe {
     pub(crate) async fn started(&self, ctx: &Ctx) -> Run {
-        let (run, done) = self.begin(ctx);
-        let _ = done.await;
+        let (mut run, done) = self.begin(ctx);
+        run.began = done.await.ok();
         run
     }
 
     /// The same, for a handler that blocks.
     pub(crate) fn started_blocking(&self, ctx: &Ctx) -> Run {
-        let (run, done) = self.begin(ctx);
-        let _ = done.blocking_recv();
+        let (mut run, done) = self.begin(ctx);
+        run.began = done.blocking_recv().ok();
         run
     }
 
-    fn begin(&self, ctx: &Ctx) -> (Run, oneshot::Receiver<()>) {
+    fn begin(&self, ctx: &Ctx) -> (Run, oneshot::Receiver<Reading>) {
         let token = format!("{}.{}", std::process::id(), self.count.fetch_add(1, Ordering::Relaxed));
         let (done, written) = oneshot::channel();
         let node = ctx.record().node.expect("it runs").to_u64().cast_signed();
         let (job, fence) = (ctx.id().to_string(), ctx.fence().cast_signed());
         let _ = self.lines.send(Line::Started { token: token.clone(), job, fence, node, done });
-        (Run { lines: self.lines.clone(), token, how: "stopped" }, written)
+        (Run { lines: self.lines.clone(), token, how: "stopped", began: None }, written)
     }
 }
 
@@ -73,7 +109,8 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let _ = self.lines.send(Line::Ended { token: self.token.clone(), how: self.how });
+        let at = self.began.map(Reading::at_least);
+        let _ = self.lines.send(Line::Ended { token: self.token.clone(), how: self.how, at });
     }
 }
 
@@ -83,14 +120,17 @@ fn write_all(config: &Config, schema: &str, inbox: &Receiver<Line>) {
         let mut lines = vec![first];
         lines.extend(inbox.try_iter().take(LINES_MAX));
         // The server may be away; what was written twice is the same line.
-        while let Err(error) = write(&mut client, config, schema, &lines) {
-            eprintln!("cannot write down {} lines: {error}", lines.len());
+        let written = loop {
+            match write(&mut client, config, schema, &lines) {
+                Ok(reading) => break reading,
+                Err(error) => eprintln!("cannot write down {} lines: {error}", lines.len()),
+            }
             client = None;
             rest();
-        }
+        };
         for line in lines {
             if let Line::Started { done, .. } = line {
-                let _ = done.send(());
+                let _ = done.send(written);
             }
         }
     }
@@ -101,7 +141,13 @@ fn rest() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-fn write(client: &mut Option<Client>, config: &Config, schema: &str, lines: &[Line]) -> Result<(), postgres::Error> {
+/// Answers what the database's clock showed when all was written.
+fn write(
+    client: &mut Option<Client>,
+    config: &Config,
+    schema: &str,
+    lines: &[Line],
+) -> Result<Reading, postgres::Error> {
     let client = match client {
         Some(client) => client,
         None => {
@@ -112,7 +158,7 @@ fn write(client: &mut Option<Client>, config: &Config, schema: &str, lines: &[Li
     };
     let process = format!("process {}", std::process::id());
     let (mut tokens, mut jobs, mut fences, mut nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut ended, mut hows) = (Vec::new(), Vec::new());
+    let (mut ended, mut hows, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for line in lines {
         match line {
             Line::Started { token, job, fence, node, .. } => {
@@ -121,9 +167,10 @@ fn write(client: &mut Option<Client>, config: &Config, schema: &str, lines: &[Li
                 fences.push(fence);
                 nodes.push(node);
             }
-            Line::Ended { token, how } => {
+            Line::Ended { token, how, at } => {
                 ended.push(token);
                 hows.push(how);
+                ends.push(at);
             }
         }
     }
@@ -138,9 +185,11 @@ fn write(client: &mut Option<Client>, config: &Config, schema: &str, lines: &[Li
         &[&tokens, &jobs, &fences, &nodes, &process],
     )?;
     transaction.execute(
-        "UPDATE witness w SET ended_at = witness_clock(), how = e.how
-         FROM unnest($1::text[], $2::text[]) AS e (token, how) WHERE w.token = e.token AND w.ended_at IS NULL",
-        &[&ended, &hows],
+        "UPDATE witness w SET ended_at = coalesce(e.at, w.started_at), how = e.how
+         FROM unnest($1::text[], $2::text[], $3::bigint[]) AS e (token, how, at) WHERE w.token = e.token AND w.ended_at IS NULL",
+        &[&ended, &hows, &ends],
     )?;
-    transaction.commit()
+    let at = transaction.query_one("SELECT witness_clock()", &[])?.get(0);
+    transaction.commit()?;
+    Ok(Reading { at, heard: Clock::system().now() })
 }
