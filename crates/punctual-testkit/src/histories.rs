@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// The comparison can fail: a store that forgets one thing is found out, and the history is short.
+    /// C53: the comparison can fail: a store that forgets one thing is found out, and the history is short.
     #[test]
     fn a_store_that_differs_is_found_out() {
         let open = |clock: &VirtualClock| {

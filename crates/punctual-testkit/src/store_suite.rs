@@ -138,6 +138,7 @@ macro_rules! store_suite_tests {
             }
         }
 
+        /// C53, C58
         #[test]
         fn random_histories_are_those_of_the_model() {
             $crate::histories::compare($open, $histories);
@@ -148,7 +149,9 @@ macro_rules! store_suite_tests {
             $(#[test]
             fn $case() {
                 let clock = punctual::VirtualClock::new();
-                $crate::store_suite::$room::$case(&super::$open(&clock));
+                let bed = super::$open(&clock);
+                $crate::store_suite::$room::$case(&bed);
+                bed.assert_totals_are_true();
             })*
         })*
     };

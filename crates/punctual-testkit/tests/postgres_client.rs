@@ -253,7 +253,7 @@ fn the_oldest_snapshot_is_seen_as_long_as_it_is_held() {
     assert_eq!(age(&store), None);
 }
 
-/// What is held for more than five minutes is warned of, with the name of whoever holds it. So as not to wait for that, the clock that the age is
+/// C44: what is held for more than five minutes is warned of, with the name of whoever holds it. So as not to wait for that, the clock that the age is
 /// read from is ten minutes ahead of the one that says when a transaction began.
 #[test]
 fn a_snapshot_that_is_held_for_long_is_warned_of() {

@@ -173,7 +173,7 @@ fn places(client: &mut Client) -> Vec<String> {
     ask(client, "SELECT tableoid::regclass, right(id::text, 1) FROM history ORDER BY id").unwrap()
 }
 
-/// A day goes whole once nothing of it is to be kept, and the numbers follow; but not while it holds a unique key.
+/// C44: a day goes whole once nothing of it is to be kept, and the numbers follow; but not while it holds a unique key.
 #[test]
 fn old_days_are_dropped_whole() {
     let (_schema, mut client) = open();
@@ -303,7 +303,7 @@ fn the_last_interest_is_noticed() {
     assert_eq!(one(&mut one_node, "SELECT outcome FROM jobs"), "cancelled");
 }
 
-/// Jobs that somebody's open transaction has locked hold no claim up, and are not forgotten: the queues of their tenants begin with them when
+/// C38: jobs that somebody's open transaction has locked hold no claim up, and are not forgotten: the queues of their tenants begin with them when
 /// they are free again. With one tenant, and with several.
 #[test]
 fn what_somebody_has_locked_is_left_and_found_again() {
@@ -444,7 +444,7 @@ fn an_enqueue_gives_only_what_is_nobody_elses() {
     assert_eq!(one(&mut client, &enqueue(1, 0)), "1");
 }
 
-/// What has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.
+/// C43: what has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.
 #[test]
 fn what_has_expired_is_stepped_over() {
     for tenants in [1, 3] {

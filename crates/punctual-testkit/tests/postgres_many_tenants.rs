@@ -65,7 +65,7 @@ impl Store {
     }
 }
 
-/// C31: up to four jobs of a tenant go with a claim of many, and no two tenants differ by more, whatever their order; a claim of few gives each one.
+/// C31, C41: up to four jobs of a tenant go with a claim of many, and no two tenants differ by more, whatever their order; a claim of few gives each one.
 #[test]
 fn of_many_tenants_each_gets_a_few_in_its_turn() {
     let mut store = Store::new(40, 10);
@@ -83,7 +83,7 @@ fn of_many_tenants_each_gets_a_few_in_its_turn() {
     assert_eq!(store.count(99, 0), 0);
 }
 
-/// C31: by weight.
+/// C31, C41: by weight.
 #[test]
 fn of_many_tenants_the_heavy_get_more() {
     let mut store = Store::new(40, 40);
@@ -102,7 +102,7 @@ fn of_many_tenants_the_heavy_get_more() {
     }
 }
 
-/// C31: a newcomer is served by the next claim.
+/// C31, C41: a newcomer is served by the next claim.
 #[test]
 fn a_newcomer_does_not_wait_for_the_many() {
     let mut store = Store::new(64, 10);

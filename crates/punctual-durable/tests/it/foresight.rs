@@ -34,7 +34,7 @@ fn what_is_foreseen_starts_at_its_instant() {
     assert_eq!(record.started_at, Some(record.due));
 }
 
-/// A stream of them starts each at its own instant, whatever is asked for when.
+/// C42: a stream of them starts each at its own instant, whatever is asked for when.
 #[test]
 fn each_of_a_stream_starts_at_its_instant() {
     let bed = with_foresight(FORESIGHT);
@@ -89,7 +89,7 @@ fn tenants_with_limits_are_not_looked_ahead_for() {
     assert_eq!(log.lines(), ["now", "later"]);
 }
 
-/// However much is about to fall due, what is ready finds a hand.
+/// C42: however much is about to fall due, what is ready finds a hand.
 #[test]
 fn half_of_the_hands_stay_free() {
     let bed = with_foresight(FORESIGHT);

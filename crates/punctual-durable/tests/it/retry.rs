@@ -2,7 +2,7 @@ use punctual_durable::{Backoff, DurableError, Failure, Gate, Outcome, Query, Red
 
 use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait};
 
-/// C46
+/// C46, C50
 #[test]
 fn attempts_are_used_up_and_the_letter_is_dead() {
     on_every_store(|bed| {

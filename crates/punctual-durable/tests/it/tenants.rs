@@ -20,7 +20,7 @@ fn a_newcomer_does_not_wait_for_the_backlog_of_another() {
     });
 }
 
-/// C33: the rate is kept, on the instant.
+/// C33, C41: the rate is kept, on the instant.
 #[test]
 fn a_rate_is_kept() {
     on_every_store(|bed| {
@@ -61,7 +61,7 @@ fn a_full_tenant_gives_the_job_back() {
     });
 }
 
-/// C34
+/// C34, C41
 #[test]
 fn a_tenant_can_be_paused_cancelled_and_erased() {
     on_every_store(|bed| {

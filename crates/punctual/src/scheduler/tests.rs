@@ -143,7 +143,7 @@ fn a_tenant_that_owes_is_remembered_until_it_does_not() {
     assert_eq!(rig.scheduler.shared().core.lock().tenants.count(), 1, "only the default one is left");
 }
 
-/// C23, C34: 4 threads. A submit, a cancel and a limit that is raised compete with the dispatch: a place is given back once,
+/// C23, C27, C34: 4 threads. A submit, a cancel and a limit that is raised compete with the dispatch: a place is given back once,
 /// the permit is used once, and all end.
 #[test]
 fn loom_submit_against_cancel_against_limit_change() {

@@ -136,7 +136,7 @@ fn of_two_ends_the_nearer_one_counts() {
     assert_eq!(by_timeout.wait(), Err(expired(Stage::Running, secs(2))));
 }
 
-/// C30
+/// C25, C30
 #[test]
 fn what_is_expired_at_submit_is_given_back() {
     let (clock, scheduler) = on_virtual_clock(1);

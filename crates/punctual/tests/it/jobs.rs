@@ -430,7 +430,7 @@ fn without_threads() -> Scheduler {
     Scheduler::builder().workers(1).clock(VirtualClock::new()).stack_size(1 << 46).build().unwrap()
 }
 
-/// 26 of the anchors: a thread that cannot be had is an answer, not a panic.
+/// C25: a thread that cannot be had is an answer, not a panic.
 #[test]
 fn a_thread_that_cannot_be_started_gives_the_job_back() {
     let scheduler = without_threads();

@@ -1,6 +1,6 @@
 //! Rules about the sources themselves, so that nobody has to remember them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,34 +66,25 @@ fn only_real_time_tests_sleep() {
     }
 }
 
-/// Every promise names tests that exist, and every test that names a promise names one that is written down.
+/// Every promise names tests that exist, run, and say that they prove it; and every test that names a promise names one that is written down.
 #[test]
 fn every_promise_is_proved_by_a_test_that_exists() {
     let text = fs::read_to_string(repository().join("docs/guarantees.md")).unwrap();
-    let mut tests = BTreeSet::new();
-    let mut cited = BTreeSet::new();
-    for (_, source) in sources("crates") {
-        for line in source.lines() {
-            let line = line.trim_start();
-            let function = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ");
-            if let Some(name) = function.and_then(|rest| rest.split(['(', '<']).next()) {
-                tests.insert(name.to_owned());
-            }
-            if let Some(comment) = line.trim_start().strip_prefix("/// ") {
-                cited.extend(clauses(comment));
-            }
-        }
-    }
+    let tests = tests();
     let mut promised = BTreeSet::new();
     for row in text.lines().filter(|line| line.starts_with("| C")) {
         let columns: Vec<_> = row.split('|').map(str::trim).collect();
-        promised.extend(clauses(columns[1]));
+        let clause = clauses(columns[1]);
         let names: Vec<_> = columns[3].split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{} names no test", columns[1]);
         for name in names {
-            assert!(tests.contains(name), "{} names `{name}`, which does not exist", columns[1]);
+            let found = tests.get(name);
+            let cited = found.unwrap_or_else(|| panic!("{} names `{name}`, which is no test", columns[1]));
+            assert!(cited.is_superset(&clause), "{} names `{name}`, which does not say so: {cited:?}", columns[1]);
         }
+        promised.extend(clause);
     }
+    let cited: BTreeSet<u32> = tests.into_values().flatten().collect();
     // From C54 on it is about the server.
     for built in 1..=53 {
         assert!(promised.contains(&built), "C{built} is not written down");
@@ -101,6 +92,46 @@ fn every_promise_is_proved_by_a_test_that_exists() {
     }
     let unknown: Vec<_> = cited.iter().filter(|clause| !promised.contains(clause)).collect();
     assert!(unknown.is_empty(), "tests name promises that are not written down: {unknown:?}");
+}
+
+/// All tests, and the promises that their comments name. A case of a suite is one if it is in the suite's list; a function that is only called by
+/// tests is none. Of several with one name, all count together.
+fn tests() -> BTreeMap<String, BTreeSet<u32>> {
+    let sources = sources("crates");
+    let is_suite = |path: &Path| path.ends_with("store_suite.rs") || path.ends_with("signals/suite.rs");
+    let lists = sources.iter().filter(|(path, _)| is_suite(path)).flat_map(|(_, text)| text.lines());
+    let listed: BTreeSet<&str> = lists.map(|line| line.trim().trim_end_matches(',')).collect();
+    let mut tests: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for (path, text) in &sources {
+        let is_of_suite = is_suite(path) || path.parent().is_some_and(|folder| folder.ends_with("store_suite"));
+        let (mut cited, mut is_test) = (BTreeSet::new(), false);
+        for line in text.lines().map(str::trim) {
+            let function = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ");
+            if let Some(comment) = line.strip_prefix("///") {
+                cited.extend(clauses(comment));
+            } else if line == "#[test]" {
+                is_test = true;
+            } else if let Some(name) = function.and_then(|rest| rest.split(['(', '<']).next()) {
+                if is_test || is_of_suite && listed.contains(name) {
+                    tests.entry(name.to_owned()).or_default().append(&mut cited);
+                }
+                (cited, is_test) = (BTreeSet::new(), false);
+            } else if !line.starts_with("#[") {
+                (cited, is_test) = (BTreeSet::new(), false);
+            }
+        }
+    }
+    tests
+}
+
+/// The rule above would see a name that is a helper's, a test that is not run, and one that does not say what it proves.
+#[test]
+fn helpers_are_no_tests() {
+    let tests = tests();
+    assert!(!tests.contains_key("repository") && !tests.contains_key("assert_totals_are_true"));
+    assert!(tests["no_timed_wait_bypasses_the_clock"].contains(&21) && tests["helpers_are_no_tests"].is_empty());
+    assert!(tests["a_stale_run_changes_nothing"].contains(&38), "a case of a suite");
+    assert!(tests.len() > 700, "{}", tests.len());
 }
 
 /// A page that says which test is the counterpart of which is worth nothing if the names have gone.

@@ -55,7 +55,7 @@ fn racing_callers_fill_the_places_exactly() {
     assert_eq!(acme.snapshot().rejected, 20 * 350);
 }
 
-/// C25
+/// C23, C25
 #[test]
 fn a_rejection_names_the_bound_and_gives_the_job_back() {
     let (clock, scheduler) = on_virtual_clock(1);
