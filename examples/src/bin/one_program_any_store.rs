@@ -7,7 +7,7 @@
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use punctual::Limits;
-use punctual_durable::{Job, Jobs};
+use punctual_durable::{Job, Jobs, Outcome};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -43,11 +43,16 @@ async fn play(url: &str) -> Result<(), Box<dyn std::error::Error>> {
 
     let many = big.now().enqueue_many((1..=20).map(|picture| Resize { picture })).await;
     let one = small.after(Duration::from_millis(20)).enqueue(Resize { picture: 21 }).await?;
-    println!("{}: {}", url.split(':').next().unwrap_or_default(), one.await?);
-    for handle in many {
-        handle?.await?;
+    let said = one.await?;
+    println!("{}: {said}", url.split(':').next().unwrap_or_default());
+    assert_eq!(said, "picture 21 for small");
+    for (picture, handle) in (1..).zip(many) {
+        assert_eq!(handle?.await?, format!("picture {picture} for big"));
     }
-    println!("   {:?}", jobs.totals().await?.ended);
+    let ended = jobs.totals().await?.ended;
+    println!("   {ended:?}");
     node.shutdown(Duration::from_secs(5)).await;
+    // At least, for it may not be the first to play there.
+    assert!(ended[&Outcome::Succeeded] >= 21);
     Ok(())
 }
