@@ -305,6 +305,9 @@ pub struct NodeSnapshot {
     pub failed: u64,
     /// Runs that were stopped, snoozed, given back, or came too late to count.
     pub other: u64,
+    /// Blocking handlers that were at work when the node lost its lease. They are told to stop, and cannot be stopped: those that do not look go on, counted in
+    /// `running`, while their jobs may run again elsewhere. What they return counts for nothing.
+    pub overlaps: u64,
     /// How long after their due instants runs began.
     pub lateness: Histogram,
     /// What the store said last, if the last thing it said was no.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use punctual::JobHandle;
 use tracing::Instrument;
@@ -120,6 +121,11 @@ impl Run {
             self.stop = Some(why);
         }
         self.handle.cancel();
+    }
+
+    /// Whether it was told to stop, and does not. A future is dropped, by and by.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.is_blocking && !self.handle.stopped().wait_timeout(Duration::ZERO)
     }
 
     /// What to tell the store about its end; nothing, if it has no right to.

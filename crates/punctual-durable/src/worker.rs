@@ -242,7 +242,13 @@ impl Worker {
     }
 
     fn lost_lease(&mut self) {
-        self.running.values_mut().for_each(|run| run.stop(Stop::LeaseLost));
+        // Not again those that went on the last time.
+        let lost = self.running.values_mut().filter(|run| run.stop != Some(Stop::LeaseLost));
+        let overlaps = lost.filter_map(|run| {
+            run.stop(Stop::LeaseLost);
+            run.goes_on().then_some(1)
+        });
+        self.shared.lock().snapshot.overlaps += overlaps.sum::<u64>();
         self.reserve.take();
         self.finishes.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use punctual_durable::{Failure, Jobs, Node, Outcome};
+use punctual::DelayQueue;
+use punctual_durable::{Failure, Job, Jobs, Node, Outcome};
+use serde::{Deserialize, Serialize};
 
 use crate::bed::{Bed, HOUR, Log, SECOND, Say, say, wait, with_leases};
 
@@ -134,6 +136,62 @@ fn what_was_asked_in_vain_is_not_waited_for_once_the_lease_is_lost() {
     bed.advance(SECOND * 5);
     assert_eq!(log.lines(), ["x"]);
     assert_eq!(wait(job.result()).unwrap(), "x");
+}
+
+/// Jobs whose handlers block.
+#[derive(Debug, Serialize, Deserialize)]
+struct Block {
+    /// Until a minute has passed, whatever they are told.
+    stubbornly: bool,
+}
+
+impl Job for Block {
+    const KIND: &'static str = "block";
+    type Output = ();
+}
+
+/// C40: a handler that cannot be stopped goes on beside its successor when the lease is lost. That is counted, once, and what it returns counts for nothing;
+/// a future is dropped, and what had ended overlaps with nobody.
+#[test]
+fn a_handler_that_outlives_its_lease_is_counted() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let (other, [node, _second]) = first_and_other(&bed, &log);
+    let (gate, seen) = (DelayQueue::with_clock(&bed.clock), log.clone());
+    gate.push((), SECOND * 60).unwrap();
+    bed.jobs.on_blocking(move |block: Block, ctx| {
+        seen.add(format!("begins {}", ctx.fence()));
+        if block.stubbornly {
+            gate.take().unwrap();
+            seen.add(format!("ends {}", ctx.fence()));
+        }
+        Ok(())
+    });
+    let stubborn = wait(bed.jobs.now().enqueue(Block { stubbornly: true })).unwrap();
+    wait(bed.jobs.now().enqueue(Block { stubbornly: false })).unwrap().detach();
+    bed.settle();
+    assert_eq!(node.snapshot().overlaps, 0);
+    bed.cut_off();
+    let seen = log.clone();
+    other.on(move |_: Block, ctx| {
+        seen.add(format!("successor {}", ctx.fence()));
+        std::future::ready(Ok(()))
+    });
+    bed.advance(SECOND * 15);
+    let said = ["first", "begins 1", "begins 1", "first stops", "x", "successor 2"];
+    assert_eq!(log.lines(), said);
+    let snapshot = node.snapshot();
+    assert_eq!((snapshot.overlaps, snapshot.running), (1, 1), "it goes on");
+    // And it is lost again meanwhile, with the next lease.
+    bed.line().set_outage(false);
+    bed.advance(SECOND * 10);
+    bed.cut_off();
+    bed.advance(SECOND * 60);
+    assert_eq!(log.lines().last().unwrap(), "ends 1");
+    let snapshot = node.snapshot();
+    assert_eq!((snapshot.overlaps, snapshot.running), (1, 0), "it has ended");
+    let record = wait(other.get(stubborn.id())).unwrap().unwrap();
+    assert_eq!((record.state.outcome, record.fence), (Some(Outcome::Succeeded), 2));
 }
 
 /// C39: while both are alive their leases are, however long.
