@@ -12,6 +12,7 @@ mod columns;
 mod connect;
 mod direct;
 mod error;
+mod finish;
 mod jobs;
 mod listen;
 mod nodes;

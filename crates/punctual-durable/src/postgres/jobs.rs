@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use punctual::{Reason, Stage};
+use punctual::Reason;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -15,18 +15,17 @@ use super::error::{Fault, Kind};
 use super::rows::{
     Parameter, Reader, count, explanation, instant, job_columns, micros, moment, node_sql, record, stage_name, uuid,
 };
-use crate::id::{JobId, NodeId};
-use crate::state::{Outcome, State};
+use crate::id::JobId;
+use crate::state::State;
 use crate::store::{
-    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Finished, Moment, NewJob,
-    Page, Query, Record, Redriven, Refused, Retention, Verdict,
+    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Moment, NewJob, Page, Query, Record,
+    Redriven, Refused, Retention,
 };
 use crate::time::Timestamp;
 
 pub(super) const ENQUEUE: Function = Function::new("enqueue_batch", "enqueue jobs");
 const ENQUEUE_ALIKE: Function = Function::new("enqueue_alike", ENQUEUE.what);
 const CLAIM: Function = Function::new("claim", "claim jobs").of_node();
-const FINISH: Function = Function::new("finish", "finish jobs").of_node();
 const CANCEL: Function = Function::new("cancel", "cancel a job");
 const EDIT: Function = Function::new("edit", "edit a job");
 const GET: Function = Function::new("get", "look up a job").repeatable();
@@ -170,64 +169,6 @@ impl Shared {
             }
         }
         Ok(claimed)
-    }
-
-    pub(super) async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>, Fault> {
-        let (by, at) = (node_sql(node), self.clock.given());
-        // Rows are locked in this order: by everybody in the same one, so that nobody waits for each other.
-        let mut order: Vec<usize> = (0..finishes.len()).collect();
-        order.sort_by_key(|&place| finishes[place].id);
-        let sorted = || order.iter().map(|&place| &finishes[place]);
-        let ids: Vec<_> = sorted().map(|finish| uuid(finish.id)).collect();
-        let fences: Vec<i64> = sorted().map(|finish| finish.fence.cast_signed()).collect();
-        let said: Vec<_> = sorted().map(|finish| said(&finish.verdict)).collect();
-        let verdicts: Vec<&str> = said.iter().map(|said| said.0).collect();
-        let texts: Vec<Option<&str>> = said.iter().map(|said| said.1.as_deref()).collect();
-        let (due_at, due_in): (Vec<_>, Vec<_>) = said.iter().map(|said| moment(said.2)).unzip();
-        let parameters: [Parameter<'_>; 8] = [
-            (&by, Type::INT8),
-            (&ids, Type::UUID_ARRAY),
-            (&fences, Type::INT8_ARRAY),
-            (&verdicts, Type::TEXT_ARRAY),
-            (&texts, Type::TEXT_ARRAY),
-            (&due_at, Type::INT8_ARRAY),
-            (&due_in, Type::INT8_ARRAY),
-            (&at, Type::INT8),
-        ];
-        let rows = self.database.call(FINISH, "*", &parameters).await?;
-        let mut finished = vec![Finished::Stale; finishes.len()];
-        let (mut ended, mut is_waiting, mut has_room) = (Vec::new(), false, None::<bool>);
-        for row in &rows {
-            let mut read = Reader::new(FINISH.what, row);
-            let number = read.number::<usize>()?;
-            let state = maybe_state(&mut read)?;
-            if number == 0 {
-                // All have ended as was said.
-                let done = |finish: &Finish| Finished::Done(State::new(Stage::Stopped, outcome(&finish.verdict)));
-                finished = finishes.iter().map(done).collect();
-                ended = finishes.iter().map(|finish| finish.id).collect();
-                has_room = read.next()?;
-                break;
-            }
-            let (Some(&place), Some(state)) = (order.get(number - 1), state) else { continue };
-            let Finish { id, verdict, .. } = &finishes[place];
-            finished[place] = Finished::Done(state);
-            // The outcome of one that only stopped was told when it was settled.
-            if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
-                ended.push(*id);
-            }
-            is_waiting |= state.is_waiting();
-            has_room = has_room.max(read.next()?);
-        }
-        self.signals.ended(ended);
-        match has_room {
-            _ if is_waiting => self.tell_work(),
-            Some(true) => self.tell_ready(),
-            // A claim of this process, at the same moment, may have seen the limit and not this end.
-            Some(false) => self.signals.ready(),
-            None => {}
-        }
-        Ok(finished)
     }
 
     pub(super) async fn cancel(&self, id: JobId, cause: CancelCause) -> Result<Cancelled, Fault> {
@@ -412,36 +353,6 @@ fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
         ("scheduled_full", _) => rejected(Reason::ScheduledFull { tenant: tenant(), count, max }),
         (status, _) => return Err(Fault::unreadable(ENQUEUE.what, format!("{status:?} is no word of this version"))),
     })
-}
-
-/// A verdict's word, its text and its moment.
-fn said(verdict: &Verdict) -> (&'static str, Option<String>, Option<Moment>) {
-    // The error of a handler is for people to read. That it cannot be written as it stands must not keep the job from ending.
-    let readable = |text: &String| Some(text.replace('\0', "\u{fffd}"));
-    match verdict {
-        Verdict::Succeeded(result) => ("succeeded", readable(result), None),
-        Verdict::Failed(error) => ("failed", readable(error), None),
-        Verdict::Retry { at, error } => ("retry", readable(error), Some(*at)),
-        Verdict::Snooze(at) => ("snooze", None, Some(*at)),
-        Verdict::Cancelled(reason) => ("cancelled", readable(reason), None),
-        Verdict::Release => ("release", None, None),
-        Verdict::Stopped => ("stopped", None, None),
-    }
-}
-
-/// How a job has ended of which this was said, if it has.
-fn outcome(verdict: &Verdict) -> Option<Outcome> {
-    match verdict {
-        Verdict::Succeeded(_) => Some(Outcome::Succeeded),
-        Verdict::Failed(_) => Some(Outcome::Failed),
-        Verdict::Cancelled(_) => Some(Outcome::Cancelled),
-        Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release | Verdict::Stopped => None,
-    }
-}
-
-fn maybe_state(read: &mut Reader<'_>) -> Result<Option<State>, Fault> {
-    let (stage, outcome) = (read.maybe_stage()?, read.maybe_outcome()?);
-    Ok(stage.map(|stage| State::new(stage, outcome)))
 }
 
 fn state(read: &mut Reader<'_>) -> Result<State, Fault> {
