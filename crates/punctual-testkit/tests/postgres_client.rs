@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use punctual::VirtualClock;
 use punctual_durable::{
-    Admitted, CancelCause, Ctx, Failure, Job, JobId, Jobs, Moment, NewJob, OnConflict, PostgresOptions, PostgresStore,
-    Redriven, Refused, Store, StoreError, Unique,
+    Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
+    Outcome, PostgresOptions, PostgresStore, Record, Redriven, Refused, Store, StoreError, Unique, Verdict,
 };
 use punctual_testkit::postgres::{Schema, Server, connect};
 use punctual_testkit::warnings::{Words, hear};
@@ -123,6 +123,74 @@ fn a_job_that_does_not_fit_fails_alone() {
     assert!(bad(2, "54000") && bad(3, "payload"), "{answers:?}");
     assert_eq!([0, 1, 4].map(|at: usize| answers[at].clone()), [const { Ok(Admitted::New) }; 3]);
     assert_eq!(block_on(store.totals()).unwrap().scheduled, 3);
+}
+
+/// Takes these in, due now, and has [`NODE`] claim them.
+fn run(store: &PostgresStore, ids: impl IntoIterator<Item = u128>) -> Vec<Record> {
+    block_on(store.join(beat(NODE, &["k"]))).unwrap();
+    let jobs = ids.into_iter().map(|id| NewJob { due: Moment::NOW, ..job(id) }).collect();
+    block_on(store.enqueue(jobs)).unwrap().into_iter().for_each(|answer| _ = answer.unwrap());
+    claim(store)
+}
+
+fn claim(store: &PostgresStore) -> Vec<Record> {
+    let claim = Claim { node: NODE, max: 99, kinds: Arc::from([("k".to_owned(), 99)]), ahead: 0, spare: 0 };
+    block_on(store.claim(claim)).unwrap().jobs
+}
+
+/// C36, C19: an error with a letter that the database's encoding lacks was refused together with all ends that were told with it, and they were told again for
+/// ever: nothing that the node ran ended any more, nor did its shutdown. Now it is found and written in other words: spelled out, in which a result means the same,
+/// and if that is refused too, without what was said. All others end as they did.
+#[test]
+fn an_end_that_does_not_fit_is_told_in_other_words_and_holds_up_no_other() {
+    let server = Server::start_fast();
+    let mut owner = connect(server.url()).unwrap();
+    owner
+        .batch_execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        .unwrap();
+    let (head, _) = server.url().rsplit_once('/').unwrap();
+    let schema = Schema::at(&format!("{head}/latin"));
+    let store = open(schema.url(), &schema);
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF 'too much' IN (NEW.result, NEW.last_error) THEN RAISE data_exception USING MESSAGE = 'that is too much'; END IF;
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER refuse BEFORE INSERT ON history FOR EACH ROW EXECUTE FUNCTION refuse()";
+    schema.connect().batch_execute(refuse).unwrap();
+    let verdicts = [
+        Verdict::Succeeded("\"a \u{2192} b\"".into()),
+        Verdict::Failed("a \u{2192} b".into()),
+        Verdict::Retry { at: Moment::After(SECOND), error: "\u{1f600}".into() },
+        Verdict::Failed("a\0b".into()),
+        Verdict::Succeeded("too much".into()),
+        Verdict::Cancelled("too much".into()),
+        Verdict::Succeeded("\"\u{e9}\"".into()),
+        Verdict::Release,
+    ];
+    let runs = run(&store, 1..=8);
+    let ids: Vec<JobId> = runs.iter().map(|run| run.job.id).collect();
+    let ends = runs.into_iter().zip(verdicts);
+    let ends = ends.map(|(run, verdict)| Finish { id: run.job.id, fence: run.fence, verdict }).collect();
+    let told = block_on(store.finish(NODE, ends)).unwrap();
+    let records: Vec<Record> = ids.iter().map(|&id| block_on(store.get(id)).unwrap().unwrap()).collect();
+    let states: Vec<_> = records.iter().map(|record| Finished::Done(record.state)).collect();
+    assert_eq!(told, states);
+    let seen: Vec<_> = records
+        .iter()
+        .map(|record| (record.state.outcome, record.result.as_deref(), record.last_error.as_deref()))
+        .collect();
+    let note = "its result could not be stored: cannot finish jobs: that is too much (SQLSTATE 22000)";
+    let expected = [
+        (Some(Outcome::Succeeded), Some(r#""a \u2192 b""#), None),
+        (Some(Outcome::Failed), None, Some(r"a \u2192 b")),
+        (None, None, Some(r"\ud83d\ude00")),
+        (Some(Outcome::Failed), None, Some(r"a\u0000b")),
+        (Some(Outcome::Failed), None, Some(note)),
+        (Some(Outcome::Cancelled), None, Some(note)),
+        (Some(Outcome::Succeeded), Some("\"\u{e9}\""), None),
+        (None, None, None),
+    ];
+    assert_eq!(seen, expected);
 }
 
 #[test]

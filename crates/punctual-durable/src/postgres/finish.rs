@@ -1,11 +1,16 @@
 //! The ends of runs, those of a node together.
+//!
+//! A node says each of them until it was heard. So none may be such that it can never be written: a text that the database cannot hold is written in
+//! other words, and its neighbours do not wait for that.
+
+use std::fmt::Write as _;
 
 use punctual::Stage;
 use tokio_postgres::types::Type;
 
 use super::Shared;
 use super::connect::Function;
-use super::error::Fault;
+use super::error::{Fault, Kind};
 use super::rows::{Parameter, Reader, moment, node_sql, uuid};
 use crate::id::NodeId;
 use crate::state::{Outcome, State};
@@ -14,15 +19,59 @@ use crate::store::{Finish, Finished, Moment, Verdict};
 const FINISH: Function = Function::new("finish", "finish jobs").of_node();
 
 impl Shared {
+    /// One commit, unless one of them does not fit: then halves, until it is found.
     pub(super) async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>, Fault> {
-        let (by, at) = (node_sql(node), self.clock.given());
         // Rows are locked in this order: by everybody in the same one, so that nobody waits for each other.
         let mut order: Vec<usize> = (0..finishes.len()).collect();
         order.sort_by_key(|&place| finishes[place].id);
-        let sorted = || order.iter().map(|&place| &finishes[place]);
-        let ids: Vec<_> = sorted().map(|finish| uuid(finish.id)).collect();
-        let fences: Vec<i64> = sorted().map(|finish| finish.fence.cast_signed()).collect();
-        let said: Vec<_> = sorted().map(|finish| said(&finish.verdict)).collect();
+        let mut finished = vec![Finished::Stale; finishes.len()];
+        let mut parts = vec![&order[..]];
+        let mut beyond_help = None;
+        while let Some(part) = parts.pop() {
+            let sorted: Vec<&Finish> = part.iter().map(|&place| &finishes[place]).collect();
+            let answers = match self.call_to_finish(node, &sorted).await {
+                Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                    continue;
+                }
+                Err(fault) if fault.kind == Kind::Data => self.finish_in_other_words(node, sorted[0], fault).await,
+                answers => answers,
+            };
+            match answers {
+                Ok(answers) => part.iter().zip(answers).for_each(|(&place, answer)| finished[place] = answer),
+                // Then it is not the text. The node hears of it after the others have ended.
+                Err(fault) if fault.kind == Kind::Data => beyond_help = Some(fault),
+                Err(fault) => return Err(fault),
+            }
+        }
+        beyond_help.map_or(Ok(finished), Err)
+    }
+
+    /// The end of a run that does not fit: spelled out in ASCII, which fits everywhere; if it is not for its letters, with a note instead of them.
+    async fn finish_in_other_words(&self, node: NodeId, finish: &Finish, fault: Fault) -> Result<Vec<Finished>, Fault> {
+        let end = |verdict| Finish { verdict, ..finish.clone() };
+        let Some(spelled) = reworded(&finish.verdict, ascii) else { return Err(fault) };
+        tracing::warn!(target: "punctual", id = %finish.id, error = %fault.told, "what a job ended with does not fit");
+        match self.call_to_finish(node, &[&end(spelled)]).await {
+            Err(fault) if fault.kind == Kind::Data => {
+                let note = ascii(&format!("its result could not be stored: {}", fault.told));
+                let noted = match &finish.verdict {
+                    Verdict::Succeeded(_) => Verdict::Failed(note),
+                    other => reworded(other, |_| note).unwrap_or_else(|| other.clone()),
+                };
+                self.call_to_finish(node, &[&end(noted)]).await
+            }
+            answers => answers,
+        }
+    }
+
+    /// The ends of runs, in the order of their ids; so are the answers.
+    async fn call_to_finish(&self, node: NodeId, finishes: &[&Finish]) -> Result<Vec<Finished>, Fault> {
+        let (by, at) = (node_sql(node), self.clock.given());
+        let ids: Vec<_> = finishes.iter().map(|finish| uuid(finish.id)).collect();
+        let fences: Vec<i64> = finishes.iter().map(|finish| finish.fence.cast_signed()).collect();
+        let said: Vec<_> = finishes.iter().map(|finish| said(&finish.verdict)).collect();
         let verdicts: Vec<&str> = said.iter().map(|said| said.0).collect();
         let texts: Vec<Option<&str>> = said.iter().map(|said| said.1.as_deref()).collect();
         let (due_at, due_in): (Vec<_>, Vec<_>) = said.iter().map(|said| moment(said.2)).unzip();
@@ -45,15 +94,14 @@ impl Shared {
             let state = maybe_state(&mut read)?;
             if number == 0 {
                 // All have ended as was said.
-                let done = |finish: &Finish| Finished::Done(State::new(Stage::Stopped, outcome(&finish.verdict)));
+                let done = |finish: &&Finish| Finished::Done(State::new(Stage::Stopped, outcome(&finish.verdict)));
                 finished = finishes.iter().map(done).collect();
                 ended = finishes.iter().map(|finish| finish.id).collect();
                 has_room = read.next()?;
                 break;
             }
-            let (Some(&place), Some(state)) = (order.get(number - 1), state) else { continue };
-            let Finish { id, verdict, .. } = &finishes[place];
-            finished[place] = Finished::Done(state);
+            let (Some(Finish { id, verdict, .. }), Some(state)) = (finishes.get(number - 1), state) else { continue };
+            finished[number - 1] = Finished::Done(state);
             // The outcome of one that only stopped was told when it was settled.
             if state.outcome.is_some() && !matches!(verdict, Verdict::Stopped | Verdict::Release | Verdict::Snooze(_)) {
                 ended.push(*id);
@@ -101,4 +149,46 @@ fn outcome(verdict: &Verdict) -> Option<Outcome> {
 fn maybe_state(read: &mut Reader<'_>) -> Result<Option<State>, Fault> {
     let (stage, outcome) = (read.maybe_stage()?, read.maybe_outcome()?);
     Ok(stage.map(|stage| State::new(stage, outcome)))
+}
+
+/// A verdict in other words, if it has any.
+fn reworded(verdict: &Verdict, words: impl FnOnce(&str) -> String) -> Option<Verdict> {
+    match verdict {
+        Verdict::Succeeded(result) => Some(Verdict::Succeeded(words(result))),
+        Verdict::Failed(error) => Some(Verdict::Failed(words(error))),
+        Verdict::Retry { at, error } => Some(Verdict::Retry { at: *at, error: words(error) }),
+        Verdict::Cancelled(reason) => Some(Verdict::Cancelled(words(reason))),
+        Verdict::Snooze(_) | Verdict::Release | Verdict::Stopped => None,
+    }
+}
+
+/// A text with all but ASCII as JSON escapes it: so JSON, such as a result, means the same.
+fn ascii(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() && c != '\0' {
+            plain.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(plain, "\\u{unit:04x}");
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_that_is_spelled_out_means_the_same() {
+        let result = serde_json::to_string("a → b, \u{1f600}, \"é\" \\ \u{7f}").unwrap();
+        let spelled = ascii(&result);
+        assert!(spelled.is_ascii(), "{spelled}");
+        let [before, after] = [result, spelled].map(|text| serde_json::from_str::<String>(&text).unwrap());
+        assert_eq!(after, before);
+        assert_eq!(ascii("a\0b"), "a\\u0000b");
+    }
 }
