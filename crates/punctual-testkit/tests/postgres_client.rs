@@ -10,7 +10,7 @@ use std::time::Duration;
 use punctual::VirtualClock;
 use punctual_durable::{
     Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
-    Outcome, PostgresOptions, PostgresStore, Record, Redriven, Refused, Store, StoreError, Unique, Verdict,
+    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, Store, StoreError, Unique, Verdict,
 };
 use punctual_testkit::postgres::{Schema, Server, connect};
 use punctual_testkit::warnings::{Words, hear};
@@ -191,6 +191,40 @@ fn an_end_that_does_not_fit_is_told_in_other_words_and_holds_up_no_other() {
         (None, None, None),
     ];
     assert_eq!(seen, expected);
+}
+
+/// C36: a row that somebody had written with SQL, with a word that is null among its tags, made the whole answer to a claim unreadable. The node gave everything back and claimed it again,
+/// twenty times a second, and its neighbours never ran; nor could any page be seen that it was on. Now what SQL can write is read as far as it makes sense, and what does not is
+/// one failed job.
+#[test]
+fn a_job_that_cannot_be_read_fails_alone() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    enqueue(&store, NewJob { due: Moment::NOW, ..job(1) }).unwrap().unwrap();
+    enqueue(&store, NewJob { due: Moment::NOW, ..job(2) }).unwrap().unwrap();
+    let mut client = schema.connect();
+    let id = |n: u128| JobId::from_u128(n);
+    let odd =
+        "tags = '{a, NULL, b}', priority = 300, cost = 1000000000000, max_attempts = 1000000000000, max_crashes = -7";
+    client.batch_execute(&format!("UPDATE job SET {odd} WHERE id = '{}'", id(1))).unwrap();
+    client.batch_execute(&format!("UPDATE job SET tags = '{{{{a}},{{b}}}}' WHERE id = '{}'", id(2))).unwrap();
+    let runs = run(&store, [3, 4]);
+    let ids = |records: &[Record]| records.iter().map(|record| record.job.id.to_u128()).collect::<Vec<_>>();
+    assert_eq!(ids(&runs), [1, 3, 4]);
+    let NewJob { tags, priority, cost, max_attempts, max_crashes, .. } = &runs[0].job;
+    assert_eq!((&tags[..], *priority), (&["a".to_owned(), "b".to_owned()][..], i8::MAX));
+    assert_eq!((*cost, *max_attempts, *max_crashes), (u32::MAX, u32::MAX, 0));
+
+    let ended = client.query_one("SELECT id::text, outcome, last_error FROM history", &[]).unwrap();
+    let [ended, outcome, why] = [0, 1, 2].map(|column| ended.get::<_, String>(column));
+    assert_eq!((ended, outcome.as_str()), (id(2).to_string(), "failed"));
+    assert!(why.contains(&format!("job {}: column tags", id(2))), "{why}");
+    let error = block_on(store.get(id(2))).unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains(&id(2).to_string()), "{error}");
+    let page = |after| block_on(store.query(Query { after, max: 2, ..Query::default() })).unwrap();
+    let (first, second) = (page(None), page(Some(id(2))));
+    assert_eq!((ids(&first.jobs), first.next), (vec![1], Some(id(2))));
+    assert_eq!((ids(&second.jobs), second.next), (vec![3, 4], None));
 }
 
 #[test]

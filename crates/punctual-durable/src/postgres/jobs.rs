@@ -13,13 +13,14 @@ use super::columns::{Alike, Columns, field_with_nul};
 use super::connect::Function;
 use super::error::{Fault, Kind};
 use super::rows::{
-    Parameter, Reader, count, explanation, instant, job_columns, micros, moment, node_sql, record, stage_name, uuid,
+    Parameter, Reader, count, explanation, id_and_fence, instant, job_columns, micros, moment, node_sql, record,
+    stage_name, uuid,
 };
 use crate::id::JobId;
 use crate::state::State;
 use crate::store::{
-    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Moment, NewJob, Page, Query, Record,
-    Redriven, Refused, Retention,
+    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Moment, NewJob, Page, Query,
+    Record, Redriven, Refused, Retention, Verdict,
 };
 use crate::time::Timestamp;
 
@@ -154,12 +155,17 @@ impl Shared {
         ];
         let sent = self.clock.local().now();
         let rows = self.database.call(CLAIM, &select, &parameters).await?;
-        let mut claimed = Claimed::default();
+        let (mut claimed, mut unreadable) = (Claimed::default(), Vec::new());
         for row in &rows {
             let mut read = Reader::new(CLAIM.what, row);
-            match record(&mut read)? {
-                Some(record) => claimed.jobs.push(record),
-                None => {
+            match record(&mut read) {
+                Ok(Some(record)) => claimed.jobs.push(record),
+                Err(fault) => {
+                    tracing::warn!(target: "punctual", error = %fault.told, "a job cannot be read, so it has failed");
+                    let (id, fence) = id_and_fence(CLAIM.what, row)?;
+                    unreadable.push(Finish { id, fence, verdict: Verdict::Failed(fault.told.to_string()) });
+                }
+                Ok(None) => {
                     claimed.more = read.next::<Option<bool>>()?.unwrap_or_default();
                     claimed.again_at = read.maybe_instant()?;
                     claimed.due_at = read.maybe_instant()?;
@@ -167,6 +173,10 @@ impl Shared {
                     self.clock.overheard(sent, (read.next()?, read.next()?));
                 }
             }
+        }
+        // Or it would be claimed again and again, and its neighbours would be given back with it.
+        if !unreadable.is_empty() {
+            self.finish(claim.node, unreadable).await?;
         }
         Ok(claimed)
     }
@@ -219,7 +229,7 @@ impl Shared {
         let (job, at) = (uuid(id), self.clock.given());
         let parameters: [Parameter<'_>; 2] = [(&job, Type::UUID), (&at, Type::INT8)];
         let rows = self.database.call(GET, &job_columns("r"), &parameters).await?;
-        Ok(records(GET.what, &rows)?.pop())
+        rows.first().map_or(Ok(None), |row| record(&mut Reader::new(GET.what, row)))
     }
 
     pub(super) async fn query(&self, query: Query) -> Result<Page, Fault> {
@@ -239,11 +249,17 @@ impl Shared {
             (&at, Type::INT8),
         ];
         let rows = self.database.call(QUERY, &job_columns("r"), &parameters).await?;
-        let mut jobs = records(QUERY.what, &rows)?;
-        let is_last = jobs.len() <= size;
-        jobs.truncate(size);
-        let next = jobs.last().filter(|_| !is_last).map(|record| record.job.id);
-        Ok(Page { jobs, next })
+        let page = &rows[..rows.len().min(size)];
+        let next = page.last().filter(|_| rows.len() > size).map(|row| id_and_fence(QUERY.what, row));
+        // One that cannot be read does not hide the others; who looks it up by its id is told why.
+        let readable = |row| match record(&mut Reader::new(QUERY.what, row)) {
+            Ok(record) => record,
+            Err(fault) => {
+                tracing::warn!(target: "punctual", error = %fault.told, "a job cannot be read, so it is not shown");
+                None
+            }
+        };
+        Ok(Page { jobs: page.iter().filter_map(readable).collect(), next: next.transpose()?.map(|(id, _)| id) })
     }
 
     pub(super) async fn explain(&self, id: JobId) -> Result<Option<Explanation>, Fault> {
@@ -357,10 +373,6 @@ fn admission(job: &NewJob, read: &mut Reader<'_>) -> Result<Answer, Fault> {
 
 fn state(read: &mut Reader<'_>) -> Result<State, Fault> {
     Ok(State::new(read.stage()?, read.maybe_outcome()?))
-}
-
-fn records(what: &str, rows: &[Row]) -> Result<Vec<Record>, Fault> {
-    rows.iter().filter_map(|row| record(&mut Reader::new(what, row)).transpose()).collect()
 }
 
 /// When there is something to do again.

@@ -2,6 +2,7 @@
 //!
 //! Instants are cut to 4e18 microseconds, which means never; lengths of time to what 64 bits of nanoseconds hold, which means for ever.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use punctual::{Limits, Missed, Rate, Stage};
@@ -83,13 +84,15 @@ pub(super) struct Reader<'a> {
     row: &'a Row,
     what: &'a str,
     at: usize,
+    /// Which job it is about, for errors.
+    job: Option<JobId>,
 }
 
 type Read<T> = Result<T, Fault>;
 
 impl<'a> Reader<'a> {
     pub(super) fn new(what: &'a str, row: &'a Row) -> Self {
-        Self { row, what, at: 0 }
+        Self { row, what, at: 0, job: None }
     }
 
     pub(super) fn next<T: FromSql<'a>>(&mut self) -> Read<T> {
@@ -97,8 +100,15 @@ impl<'a> Reader<'a> {
         self.at += 1;
         self.row.try_get(at).map_err(|error| {
             let name = self.row.columns().get(at).map_or("one that is missing", |column| column.name());
-            Fault::unreadable(self.what, format!("column {name}: {error}"))
+            self.unreadable(format_args!("column {name}: {error}"))
         })
+    }
+
+    fn unreadable(&self, why: impl Display) -> Fault {
+        match self.job {
+            Some(job) => Fault::unreadable(self.what, format_args!("job {job}: {why}")),
+            None => Fault::unreadable(self.what, why),
+        }
     }
 
     /// A number that is not negative and fits.
@@ -112,7 +122,12 @@ impl<'a> Reader<'a> {
     }
 
     fn fit<T: TryFrom<i64>>(&self, number: i64) -> Read<T> {
-        T::try_from(number).map_err(|_| Fault::unreadable(self.what, format!("{number} is out of range")))
+        T::try_from(number).map_err(|_| self.unreadable(format_args!("{number} is out of range")))
+    }
+
+    /// A number cut to what there can be: with SQL anything may have been written.
+    fn cut(&mut self) -> Read<u32> {
+        Ok(u32::try_from(self.next::<i64>()?.max(0)).unwrap_or(u32::MAX))
     }
 
     pub(super) fn maybe_id(&mut self) -> Read<Option<JobId>> {
@@ -152,11 +167,11 @@ impl<'a> Reader<'a> {
     }
 
     fn outcome(&mut self) -> Read<Outcome> {
-        self.maybe_outcome()?.ok_or_else(|| Fault::unreadable(self.what, "an outcome is missing"))
+        self.maybe_outcome()?.ok_or_else(|| self.unreadable("an outcome is missing"))
     }
 
     fn known<T>(&self, name: &str, found: Option<T>) -> Read<T> {
-        found.ok_or_else(|| Fault::unreadable(self.what, format!("{name:?} is no word of this version")))
+        found.ok_or_else(|| self.unreadable(format_args!("{name:?} is no word of this version")))
     }
 }
 
@@ -166,19 +181,21 @@ pub(super) fn record(read: &mut Reader<'_>) -> Read<Option<Record>> {
         read.at += JOB.len() - 1;
         return Ok(None);
     };
+    read.job = Some(id);
     let mut job = NewJob {
         id,
         is_id_fresh: false,
         kind: read.next()?,
         tenant: read.next()?,
         payload: read.next()?,
-        tags: read.next::<Option<Vec<String>>>()?.unwrap_or_default(),
-        priority: i8::try_from(read.next::<i16>()?).unwrap_or_default(),
-        cost: read.number()?,
+        // SQL knows words that are null, and nobody else does.
+        tags: read.next::<Option<Vec<Option<String>>>>()?.into_iter().flatten().flatten().collect(),
+        priority: i8::try_from(read.next::<i16>()?.clamp(i8::MIN.into(), i8::MAX.into())).unwrap_or_default(),
+        cost: read.cut()?,
         start_within: read.maybe_length()?,
         run_timeout: read.maybe_length()?,
-        max_attempts: read.number()?,
-        max_crashes: read.number()?,
+        max_attempts: read.cut()?,
+        max_crashes: read.cut()?,
         backoff: Backoff::new(read.length()?, read.length()?),
         unique: unique(read)?,
         wanted_by: read.next::<Option<i64>>()?.map(node_id),
@@ -197,9 +214,9 @@ pub(super) fn record(read: &mut Reader<'_>) -> Read<Option<Record>> {
         due,
         start_by,
         deadline,
-        attempt: read.number()?,
+        attempt: read.cut()?,
         fence: read.next::<i64>()?.cast_unsigned(),
-        crashes: read.number()?,
+        crashes: read.cut()?,
         node: read.next::<Option<i64>>()?.map(node_id),
         enqueued_at: read.instant()?,
         started_at: read.maybe_instant()?,
@@ -207,6 +224,13 @@ pub(super) fn record(read: &mut Reader<'_>) -> Read<Option<Record>> {
         result: read.next()?,
         last_error: read.next()?,
     }))
+}
+
+/// The id of a job in a row with the columns of [`job_columns`], and its fence, though the rest cannot be read.
+pub(super) fn id_and_fence(what: &str, row: &Row) -> Read<(JobId, u64)> {
+    let fault = |error: tokio_postgres::Error| Fault::unreadable(what, error);
+    let (id, fence): (Uuid, i64) = (row.try_get("id").map_err(fault)?, row.try_get("fence").map_err(fault)?);
+    Ok((job_id(id), fence.cast_unsigned()))
 }
 
 fn unique(read: &mut Reader<'_>) -> Read<Option<Unique>> {
