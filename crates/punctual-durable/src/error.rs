@@ -266,13 +266,13 @@ impl<J> std::error::Error for EnqueueError<J> {}
 /// ```
 /// # pollster::block_on(async {
 /// let error = punctual_durable::Jobs::open("mysql://localhost").await.unwrap_err();
-/// assert!(error.to_string().starts_with("\"mysql://localhost\" names no store"));
+/// assert!(error.to_string().starts_with("\"mysql:..\" names no store"));
 /// # });
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The URL names no store.
+    /// The URL names no store. Its first word, without what may be a password.
     UnknownStore(String),
     /// The URL names a store that this build does not have: the feature of that name is off.
     NoFeature(&'static str),

@@ -1,5 +1,6 @@
 //! How to open a store: its URL, and what can be said besides.
 
+use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -38,7 +39,7 @@ use crate::error::StoreError;
 /// # Ok::<(), punctual_durable::StoreError>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "nothing is opened until `open`"]
 pub struct PostgresOptions {
     pub(super) clock: Clock,
@@ -195,6 +196,21 @@ impl PostgresOptions {
     }
 }
 
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { clock: _, schema, listen_url, lease, timeout, pool_size, foresight } = self;
+        f.debug_struct("PostgresOptions")
+            .field("schema", schema)
+            // It may have a password.
+            .field("has_listen_url", &listen_url.is_some())
+            .field("lease", lease)
+            .field("timeout", timeout)
+            .field("pool_size", pool_size)
+            .field("foresight", foresight)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for PostgresOptions {
     fn default() -> Self {
         Self::new()
@@ -310,7 +326,11 @@ impl<'a> Url<'a> {
                 "sslrootcert" => parsed.ssl_root_cert = Some(decoded()?),
                 _ if OURS.contains(&name) => parsed.ours.push((name.to_owned(), decoded()?)),
                 _ if THEIRS.contains(&name) => parsed.theirs.push(parameter),
-                _ => return Err(bad(format!("there is no parameter {name:?}"))),
+                _ if is_word(name) && !parameters.contains('@') => {
+                    return Err(bad(format!("there is no parameter {name:?}")));
+                }
+                // Perhaps no parameter at all, but the rest of a password.
+                _ => return Err(bad("a parameter has no name that there is (in a password ? is written %3F)")),
             }
         }
         Ok(parsed)
@@ -383,6 +403,11 @@ impl<'a> Url<'a> {
     }
 }
 
+/// Whether it could be the name of a parameter.
+fn is_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.')
+}
+
 /// `10s`, `1500ms`, or seconds.
 fn time(name: &str, text: &str) -> Result<Duration, StoreError> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
@@ -394,7 +419,7 @@ fn time(name: &str, text: &str) -> Result<Duration, StoreError> {
     }
 }
 
-fn bad(why: impl std::fmt::Display) -> StoreError {
+fn bad(why: impl fmt::Display) -> StoreError {
     StoreError::permanent(format!("the URL of the PostgreSQL store is wrong: {why}"))
 }
 
@@ -466,6 +491,18 @@ mod tests {
         assert!(mistake("postgres://a:secret@h:port/d").contains("port"));
         assert!(mistake("postgres://h/d?schema=").contains("schema"));
         assert!(mistake("postgres://h/d?listen_url=postgres%3A%2F%2Fh%3Fschema%3Dx").contains("\"schema\""));
+    }
+
+    /// A `?` that stands in a password ends it for whoever reads the URL, and what came after it was told as the name of a parameter that there is not. And who printed
+    /// the options printed the password of the address to listen at. Now neither is told.
+    #[test]
+    fn no_part_of_a_password_is_told() {
+        for url in ["postgres://ann:x?secret@h/d", "postgres://ann:x?secret&y@h/d", "postgres://ann:x?y&secret/z@h/d"] {
+            assert!(mistake(url).contains("%3F"), "{}", mistake(url));
+        }
+        let options = PostgresOptions::new().schema("jobs").listen_url("postgres://ann:secret@h/d");
+        let told = format!("{options:?}");
+        assert!(!told.contains("secret") && told.contains("jobs"), "{told}");
     }
 
     #[test]
