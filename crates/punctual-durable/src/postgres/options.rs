@@ -60,6 +60,12 @@ const FORESIGHT: Duration = Duration::from_millis(20);
 /// A lease that is shorter could be lost to a slow moment of the network.
 const LEASE_MIN: Duration = Duration::from_secs(2);
 
+/// With a longer one, what a node ran that died would as good as never run again.
+const LEASE_MAX: Duration = Duration::from_secs(86_400);
+
+/// In less not even a connection is made.
+const TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
 impl PostgresOptions {
     /// The settings that a URL without parameters has.
     ///
@@ -118,8 +124,8 @@ impl PostgresOptions {
         self
     }
 
-    /// How long a node that is not heard of is taken to be alive; 10 s by default, at least 2 s. The jobs of one that died run again
-    /// after that.
+    /// How long a node that is not heard of is taken to be alive; 10 s by default, at least 2 s and at most a day. The jobs of one that
+    /// died run again after that.
     ///
     /// # Example
     /// ```
@@ -128,11 +134,11 @@ impl PostgresOptions {
     /// # drop(options);
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease.max(LEASE_MIN);
+        self.lease = lease.clamp(LEASE_MIN, LEASE_MAX);
         self
     }
 
-    /// How long to wait for the database's answer; 30 s by default. What takes longer is cancelled, and an error that
+    /// How long to wait for the database's answer; 30 s by default, and with less than 100 ms nothing is opened. What takes longer is cancelled, and an error that
     /// [is transient](StoreError::is_transient). It is this process that watches, so it holds behind a pooler too.
     ///
     /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, then 6 s, and so on up to this: so a connection
@@ -254,6 +260,12 @@ impl Settings {
                     options = options.pool_size(size.ok_or_else(bad)?);
                 }
             }
+        }
+        if options.timeout < TIMEOUT_MIN {
+            let timeout = options.timeout;
+            let why =
+                format!("the time-out of the PostgreSQL store is {timeout:?} (at least {TIMEOUT_MIN:?} is expected)");
+            return Err(StoreError::permanent(why));
         }
         let server = parsed.address()?;
         let direct = match &options.listen_url {
@@ -506,7 +518,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_not_too_short() {
+    fn a_lease_is_neither_too_short_nor_too_long() {
         assert_eq!(settings("postgres://h/d?lease=1ms").lease, LEASE_MIN);
+        // Three quarters of it are to be worked out.
+        assert_eq!(settings("postgres://h/d?lease=18446744073709551615").lease, LEASE_MAX);
+    }
+
+    /// A time-out of zero was taken, and then nothing could be asked: "no connection was to be had in time", as if the database were to blame.
+    #[test]
+    fn a_timeout_in_which_nothing_can_be_answered_is_refused() {
+        for (url, said) in [("postgres://h/d?timeout=0", "0ns"), ("postgres://h/d?timeout=99ms", "99ms")] {
+            assert!(mistake(url).contains(&format!("is {said} (at least 100ms is expected)")), "{}", mistake(url));
+        }
+        let options = PostgresOptions::new().timeout(Duration::ZERO);
+        assert!(!Settings::new(options, "postgres://h/d").unwrap_err().is_transient());
+        assert_eq!(settings("postgres://h/d?timeout=100ms").timeout, TIMEOUT_MIN);
     }
 }
