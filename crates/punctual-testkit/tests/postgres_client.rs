@@ -12,7 +12,7 @@ use punctual_durable::{
     Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
     Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, Store, StoreError, Unique, Verdict,
 };
-use punctual_testkit::postgres::{Schema, Server, connect};
+use punctual_testkit::postgres::{Schema, Server, connect, proxied};
 use punctual_testkit::warnings::{Words, hear};
 use punctual_testkit::{NODE, beat, block_on};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,27 @@ fn a_function_whose_answer_changes_under_a_running_process_is_asked_again() {
     assert_eq!(block_on(store.purge(vec![JobId::from_u128(1)])), Ok(7));
     assert!(format!("{store:?}").contains("prepares: false"), "{store:?}");
     enqueue(&store, job(1)).unwrap().unwrap();
+}
+
+/// When several connections learn at the same moment that what they have prepared no longer fits, only the first was asked again, and the others gave their callers an error that is
+/// said to be permanent. Now each is asked once more. The line is slow, so that all are under way before the first hears of it.
+#[test]
+fn a_function_whose_answer_changes_is_asked_again_on_every_connection() {
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let store = open(&url, &schema);
+    proxy.delay(SECOND / 20);
+    let purge_often = || {
+        let asked: Vec<_> = (0..4).map(|id| store.purge(vec![JobId::from_u128(id)])).collect();
+        asked.into_iter().map(block_on).collect::<Vec<_>>()
+    };
+    assert_eq!(purge_often(), [const { Ok(0) }; 4]);
+    assert!(format!("{store:?}").contains("prepares: true"), "{store:?}");
+    let other = "DROP FUNCTION purge;
+        CREATE FUNCTION purge(ids uuid[], at bigint DEFAULT NULL, OUT purged bigint, OUT more text) AS 'SELECT 7, NULL' LANGUAGE sql";
+    schema.connect().batch_execute(other).unwrap();
+    assert_eq!(purge_often(), [const { Ok(7) }; 4]);
+    assert!(format!("{store:?}").contains("prepares: false"), "{store:?}");
 }
 
 /// After a fail-over the connections that are left lead to a standby.

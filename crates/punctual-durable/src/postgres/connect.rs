@@ -228,6 +228,8 @@ pub(super) struct Tries<'a> {
     patience: Duration,
     again: usize,
     elsewhere: usize,
+    /// The last try may have been by a statement that was prepared.
+    was_prepared: bool,
 }
 
 impl<'a> Tries<'a> {
@@ -238,7 +240,7 @@ impl<'a> Tries<'a> {
         } else {
             database.timeout
         };
-        Self { database, function, patience, again: AGAIN_MAX, elsewhere }
+        Self { database, function, patience, again: AGAIN_MAX, elsewhere, was_prepared: false }
     }
 
     /// How long to wait for the answer.
@@ -247,7 +249,8 @@ impl<'a> Tries<'a> {
     }
 
     /// A connection for the next try.
-    pub(super) async fn client(&self) -> Result<Object, Fault> {
+    pub(super) async fn client(&mut self) -> Result<Object, Fault> {
+        self.was_prepared = self.database.can_prepare();
         let what = self.function.what;
         let pool = if self.function.is_of_node { &self.database.node } else { &self.database.callers };
         let client = tokio::time::timeout(self.patience, connection(pool, what)).await;
@@ -276,8 +279,11 @@ impl<'a> Tries<'a> {
                 self.again -= 1;
                 return None;
             }
-            Kind::Unprepared if self.database.can_prepare.swap(false, Ordering::Relaxed) => {
-                tracing::debug!(target: "punctual", error = %fault.told, "statements are no longer prepared");
+            // Others may have found the same at this moment. Each asks once more: the next try is not prepared.
+            Kind::Unprepared if self.was_prepared => {
+                if self.database.can_prepare.swap(false, Ordering::Relaxed) {
+                    tracing::debug!(target: "punctual", error = %fault.told, "statements are no longer prepared");
+                }
                 return None;
             }
             Kind::Again | Kind::Unprepared | Kind::Data | Kind::Other => {}
