@@ -9,7 +9,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::ToSocketAddrs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -72,6 +72,39 @@ impl Server {
             crate::cluster::pause(Duration::from_millis(10));
         }
         pair
+    }
+
+    /// One that can encrypt. It shows the certificate `right` at first, for localhost and 127.0.0.1.
+    ///
+    /// # Panics
+    /// If no PostgreSQL is installed, or no openssl; the script has said so then.
+    #[must_use]
+    pub fn start_encrypted() -> Self {
+        Self::hold(&["--tls"])
+    }
+
+    /// Starts it again with another certificate: `right`, `misnamed`, `expired`, `v1` (of the first version), `itself` (its own
+    /// authority) or `itself-expired`.
+    pub fn present(&self, certificate: &str) {
+        self.order(&format!("present {certificate}"), "presented");
+    }
+
+    /// Starts it again, and lets in over the network whom this line of `pg_hba.conf` does, and nobody else.
+    pub fn admit(&self, line: &str) {
+        self.order(&format!("admit {line}"), "admitted");
+    }
+
+    /// Where a certificate or an authority (`ca`, `foreign`) of one that can encrypt is.
+    #[must_use]
+    pub fn certificate(&self, name: &str) -> PathBuf {
+        Path::new(&self.tell("folder")).join(name).with_extension("pem")
+    }
+
+    /// Where clients on this machine reach it without a network, and are always let in.
+    #[must_use]
+    pub fn socket_url(&self) -> String {
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        format!("postgres://postgres@{}:{port}", self.tell("folder").replace('/', "%2F"))
     }
 
     /// Lets the second server of a pair take the place of the first, which has been stopped.

@@ -56,7 +56,9 @@ pub struct Proxy {
 pub struct Counts {
     /// Connections of clients.
     pub connections: u64,
-    /// What was asked of the server, in PostgreSQL's protocol: queries, and connections that said hello.
+    /// Those of them that the server agreed to encrypt.
+    pub encrypted: u64,
+    /// What was asked of the server, in PostgreSQL's protocol: queries, and connections that said hello; those that can be read.
     pub requests: u64,
     /// Bytes passed on to the server.
     pub to_server: u64,
@@ -332,7 +334,10 @@ impl Shared {
             state.counts.requests += talk.asked() - asked;
             state.counts.to_server += piece.len() as u64;
         } else {
-            match talk.answers(&piece) {
+            let was_secret = talk.is_secret();
+            let answer = talk.answers(&piece);
+            state.counts.encrypted += u64::from(talk.is_secret() && !was_secret);
+            match answer {
                 Answer::Pass(now) => piece = now,
                 Answer::Lose(before) => {
                     state.counts.replies_lost += 1;

@@ -1,7 +1,7 @@
 //! As much of PostgreSQL's protocol as it takes to know which reply answers which request.
 //!
 //! Both directions are messages: a tag, the length of the rest, the rest; only a client's first has no tag. Before that it may ask for
-//! encryption, also without a tag, and the answer is one byte, which must be a no: what is encrypted cannot be read. Each `Query` and each `Sync`
+//! encryption, also without a tag, and the answer is one byte. After a yes nothing can be read any more. Each `Query` and each `Sync`
 //! is answered by messages that end in one `ReadyForQuery`, which says whether a transaction is open; so is the first message. So
 //! the n-th `ReadyForQuery` ends the reply to the n-th such request.
 
@@ -33,6 +33,8 @@ pub(super) struct Talk {
     statements: HashMap<Vec<u8>, Vec<u8>>,
     asked: u64,
     answered: u64,
+    /// The server has agreed to encrypt.
+    is_secret: bool,
     /// The reply with this number is to be lost, if it ends outside a transaction.
     lose: Option<u64>,
     /// What has come of it so far.
@@ -55,6 +57,7 @@ impl Default for Talk {
             statements: HashMap::new(),
             asked: 0,
             answered: 0,
+            is_secret: false,
             lose: None,
             held: Vec::new(),
         }
@@ -67,9 +70,17 @@ impl Talk {
         self.asked
     }
 
+    /// Whether it is encrypted.
+    pub(super) const fn is_secret(&self) -> bool {
+        self.is_secret
+    }
+
     /// The client says something. True if it asks for SQL that has these words.
     pub(super) fn asks(&mut self, piece: &[u8], words: Option<&str>) -> bool {
         let mut found = false;
+        if self.is_secret {
+            return found;
+        }
         for Message { tag, body, .. } in self.requests.take(piece) {
             if tag == ENCRYPT {
                 self.replies.bare += 1;
@@ -98,6 +109,10 @@ impl Talk {
 
     /// The server says something.
     pub(super) fn answers(&mut self, piece: &[u8]) -> Answer {
+        self.is_secret |= self.replies.bare > 0 && piece.first() == Some(&YES);
+        if self.is_secret {
+            return Answer::Pass(piece.to_vec());
+        }
         let (mut pass, mut from) = (Vec::new(), 0);
         for Message { tag, body, end } in self.replies.take(piece) {
             let is_last = tag == b'Z';
@@ -126,6 +141,9 @@ impl Talk {
 const FIRST: u8 = 0;
 const ENCRYPT: u8 = 1;
 const ENCRYPTION: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
+
+/// The server's answer to such a wish for TLS.
+const YES: u8 = b'S';
 
 impl Messages {
     /// Those of a client, the first without a tag.

@@ -404,3 +404,24 @@ fn a_wish_for_encryption_is_no_request() {
     assert_eq!(rest(&stream), reply(b"I"));
     assert_eq!(proxy.counts().replies_lost, 1);
 }
+
+#[test]
+fn what_is_encrypted_passes_unread_and_is_counted() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let proxy = Proxy::start(server.local_addr().unwrap());
+    let stream = connect(&proxy);
+    let (peer, _) = server.accept().unwrap();
+    let wish = &message(0, &80_877_103_u32.to_be_bytes())[1..];
+    say(&stream, wish);
+    hear(&peer, wish);
+    assert_eq!(proxy.counts().encrypted, 0);
+    say(&peer, b"S");
+    hear(&stream, b"S");
+    proxy.lose_reply_to("finish(");
+    say(&stream, &statement("SELECT finish(1)"));
+    hear(&peer, &statement("SELECT finish(1)"));
+    say(&peer, &reply(b"I"));
+    hear(&stream, &reply(b"I"));
+    let counts = proxy.counts();
+    assert_eq!((counts.encrypted, counts.requests, counts.replies_lost), (1, 0, 0));
+}
