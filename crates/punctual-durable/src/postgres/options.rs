@@ -325,7 +325,10 @@ const THEIRS: [&str; 18] = [
 
 impl<'a> Url<'a> {
     fn parse(url: &'a str) -> Result<Self, StoreError> {
-        let (head, parameters) = url.split_once('?').unwrap_or((url, ""));
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(bad("it does not begin with postgres://"));
+        }
+        let (head, parameters) = split(url);
         let mut parsed = Self { head, theirs: Vec::new(), ours: Vec::new(), ssl_mode: None, ssl_root_cert: None };
         for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -342,7 +345,7 @@ impl<'a> Url<'a> {
                     return Err(bad(format!("there is no parameter {name:?}")));
                 }
                 // Perhaps no parameter at all, but the rest of a password.
-                _ => return Err(bad("a parameter has no name that there is (in a password ? is written %3F)")),
+                _ => return Err(bad("there is no such parameter, or an @ that is not written as %40, or a / as %2F")),
             }
         }
         Ok(parsed)
@@ -358,7 +361,8 @@ impl<'a> Url<'a> {
 
     fn address(&self) -> Result<Address, StoreError> {
         let (ssl_mode, trust) = self.trust()?;
-        let text = format!("{}?{}", self.head, self.theirs.join("&"));
+        // The driver takes everything before the first @ for a user.
+        let text = format!("{}?{}", self.head, self.theirs.join("&").replace('@', "%40"));
         let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             bad(cause)
@@ -418,6 +422,14 @@ impl<'a> Url<'a> {
 /// Whether it could be the name of a parameter.
 fn is_word(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.')
+}
+
+/// What comes before the parameters, and they. A password may have a question mark, as to libpq.
+fn split(url: &str) -> (&str, &str) {
+    let start = url.find("://").map_or(0, |scheme| scheme + 3);
+    let from = url[start..].find(['@', '/']).map_or(start, |end| start + end);
+    let from = if url[from..].starts_with('@') { from } else { start };
+    url[from..].find('?').map_or((url, ""), |mark| (&url[..from + mark], &url[from + mark + 1..]))
 }
 
 /// `10s`, `1500ms`, or seconds.
@@ -494,6 +506,14 @@ mod tests {
     }
 
     #[test]
+    fn a_password_may_have_a_question_mark() {
+        let config = settings("postgres://ann:se?cr=e&t@h/d?application_name=mine").server.config;
+        assert_eq!(config.get_password(), Some(&b"se?cr=e&t"[..]));
+        assert_eq!((config.get_hosts(), config.get_application_name()), (&[Host::Tcp("h".into())][..], Some("mine")));
+        assert_eq!(settings("postgres://h?options=/a@b").server.config.get_options(), Some("/a@b"));
+    }
+
+    #[test]
     fn a_mistake_is_named_and_the_password_is_not() {
         assert!(mistake("postgres://a:secret@h/d?colour=red").contains("\"colour\""));
         assert!(mistake("postgres://a:secret@h/d?sslmode=allow").contains("\"allow\""));
@@ -502,19 +522,22 @@ mod tests {
         assert!(mistake("postgres://a:secret@h/d?connect_timeout=x").contains("connect_timeout"));
         assert!(mistake("postgres://a:secret@h:port/d").contains("port"));
         assert!(mistake("postgres://h/d?schema=").contains("schema"));
+        assert!(mistake("postgres://a:/?secret@h/d").contains("%40"));
+        assert!(mistake("host=h password=secret").contains("postgres://"));
         assert!(mistake("postgres://h/d?listen_url=postgres%3A%2F%2Fh%3Fschema%3Dx").contains("\"schema\""));
     }
 
-    /// A `?` that stands in a password ends it for whoever reads the URL, and what came after it was told as the name of a parameter that there is not. And who printed
-    /// the options printed the password of the address to listen at. Now neither is told.
+    /// What came after a `?` in a password was told as the name of a parameter that there is not. And who printed the options printed the password of the address to listen at.
+    /// Now neither is told.
     #[test]
     fn no_part_of_a_password_is_told() {
-        for url in ["postgres://ann:x?secret@h/d", "postgres://ann:x?secret&y@h/d", "postgres://ann:x?y&secret/z@h/d"] {
-            assert!(mistake(url).contains("%3F"), "{}", mistake(url));
-        }
+        let said = mistake("postgres://ann:x?y&secret/z@h/d");
+        assert!(said.contains("%40") && !said.contains("secret"), "{said}");
         let options = PostgresOptions::new().schema("jobs").listen_url("postgres://ann:secret@h/d");
         let told = format!("{options:?}");
         assert!(!told.contains("secret") && told.contains("jobs"), "{told}");
+        let settings = Settings::new(options, "postgres://a:secret@h/d?password=secret").unwrap();
+        assert!(!format!("{settings:?}").contains("secret"), "{settings:?}");
     }
 
     #[test]
