@@ -71,6 +71,8 @@ pub(super) struct Database {
     callers: Pool,
     node: Pool,
     tls: MakeRustlsConnect,
+    /// Where it is, for errors.
+    hosts: String,
     schema: SchemaName,
     timeout: Duration,
     /// What a node asked for that took longer than it waited, and how long it waits now.
@@ -104,7 +106,8 @@ impl Database {
         let of_node = OF_NODE.min(pool_size / 2);
         let callers = pool(pool_size - of_node)?;
         let node = if of_node == 0 { callers.clone() } else { pool(of_node)? };
-        Ok(Self { callers, node, tls, schema, timeout, slow: Mutex::default(), can_prepare })
+        let hosts = address.hosts();
+        Ok(Self { callers, node, tls, hosts, schema, timeout, slow: Mutex::default(), can_prepare })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
@@ -119,7 +122,17 @@ impl Database {
 
     /// A connection, for a caller who says what it is for.
     pub(super) async fn client(&self, what: &str) -> Result<Object, Fault> {
-        connection(&self.callers, what).await
+        self.connection(&self.callers, what).await
+    }
+
+    async fn connection(&self, pool: &Pool, what: &str) -> Result<Object, Fault> {
+        pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+                Fault::unreached(what, &self.hosts, &error)
+            }
+            PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
+            other => Fault::timed_out(what, other),
+        })
     }
 
     /// Calls a function. Its row is `r` in what is selected of it.
@@ -149,7 +162,7 @@ impl Database {
             // All are held until the last is there, so that none is taken twice.
             let mut clients = Vec::new();
             for _ in 0..count.min(pool.status().max_size) {
-                let client = connection(pool, function.what).await?;
+                let client = self.connection(pool, function.what).await?;
                 let answer = tokio::time::timeout(self.timeout, self.ask(&client, &sql, parameters)).await;
                 let answer = answer.map_err(|_| Fault::timed_out(function.what, "the database did not answer"))?;
                 answer.map_err(|error| Fault::new(function.what, &error))?;
@@ -195,14 +208,6 @@ impl Database {
         let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
         format!("{}.{}({})", self.schema.quoted(), function.name, numbers.join(", "))
     }
-}
-
-async fn connection(pool: &Pool, what: &str) -> Result<Object, Fault> {
-    pool.get().await.map_err(|error| match error {
-        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => Fault::new(what, &error),
-        PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
-        other => Fault::timed_out(what, other),
-    })
 }
 
 /// Looks at each new connection before it is used.
@@ -253,7 +258,7 @@ impl<'a> Tries<'a> {
         self.was_prepared = self.database.can_prepare();
         let what = self.function.what;
         let pool = if self.function.is_of_node { &self.database.node } else { &self.database.callers };
-        let client = tokio::time::timeout(self.patience, connection(pool, what)).await;
+        let client = tokio::time::timeout(self.patience, self.database.connection(pool, what)).await;
         client.unwrap_or_else(|_| {
             self.be_patient();
             Err(Fault::timed_out(what, NO_CONNECTION))

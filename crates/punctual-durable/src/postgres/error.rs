@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 
 use tokio_postgres::Error;
 
+use super::tls;
 use crate::error::StoreError;
 
 /// An operation that failed.
@@ -40,14 +41,20 @@ impl Fault {
         Self { told, kind: kind(state) }
     }
 
+    /// There was no connection to be had to these hosts.
+    pub(super) fn unreached(what: &str, hosts: &str, error: &Error) -> Self {
+        Self::new(&format!("{what}: no connection to {hosts}"), error)
+    }
+
     fn of_connection(what: &str, error: &Error) -> Self {
         let mut message = format!("cannot {what}: {error}");
         let mut of_network = error.is_closed();
         let mut cause = error.source();
         while let Some(inner) = cause {
+            let io = inner.downcast_ref::<std::io::Error>();
             message.push_str(": ");
-            message.push_str(&inner.to_string());
-            if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            message.push_str(&io.and_then(tls::told).unwrap_or_else(|| inner.to_string()));
+            if let Some(io) = io {
                 // A certificate that is not trusted, a name that is none: the same another time.
                 of_network |= !matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput);
             }

@@ -89,9 +89,10 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> Result<(), Fault> {
 
 /// Begins to listen.
 async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
-    let fault = |error: tokio_postgres::Error| Fault::new(LISTENING, &error);
+    let address = &shared.line.address;
+    let fault = |error: tokio_postgres::Error| Fault::unreached(LISTENING, &address.hosts(), &error);
     let connecting = async {
-        let (client, wire) = shared.line.address.config.connect(shared.line.tls.clone()).await?;
+        let (client, wire) = address.config.connect(shared.line.tls.clone()).await?;
         let wire = tokio::spawn(hear(shared.clone(), wire));
         let channel = shared.database.schema().quoted();
         client.batch_execute(&format!("LISTEN {channel}")).await?;

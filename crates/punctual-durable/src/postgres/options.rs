@@ -6,7 +6,7 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use punctual::Clock;
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::PostgresStore;
 use super::schema::SchemaName;
@@ -22,8 +22,9 @@ use crate::error::StoreError;
 /// `listen_url`, `lease`, `timeout` and `foresight` (`10s`, `1500ms`), `pool_size`.
 ///
 /// `sslmode` means what it means to libpq: `disable`, `prefer` (the default: encrypted if the server can), `require` (encrypted, whoever the
-/// server is, unless `sslrootcert` is given), `verify-ca` (and vouched for) and `verify-full` (and of that name). `sslrootcert` is a file
-/// of authorities, or `system` for those the operating system trusts, which are the default.
+/// server is), `verify-ca` (and vouched for) and `verify-full` (and of that name, which must be among the certificate's alternative names).
+/// `sslrootcert` is a file of authorities, one of which must then have vouched for the server in any of these modes; or `system` for those that the operating system trusts,
+/// which goes with `verify-full` alone, and is what that has without it.
 ///
 /// # Poolers
 /// A pooler such as PgBouncer may stand in between, also one that gives out connections by the transaction: nothing is
@@ -244,6 +245,25 @@ pub(super) struct Address {
     pub(super) trust: Trust,
 }
 
+impl Address {
+    /// Where it is, for people.
+    pub(super) fn hosts(&self) -> String {
+        let (config, ports) = (&self.config, self.config.get_ports());
+        let names = config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(folder) => folder.display().to_string(),
+        });
+        let mut names: Vec<String> = names.collect();
+        if names.is_empty() {
+            names.extend(config.get_hostaddrs().iter().map(ToString::to_string));
+        }
+        let port = |number: usize| ports.get(number).or(ports.first()).copied().unwrap_or(5432);
+        let names = names.iter().enumerate().map(|(number, name)| format!("{name}:{}", port(number)));
+        names.collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl Settings {
     fn new(mut options: PostgresOptions, url: &str) -> Result<Self, StoreError> {
         let parsed = Url::parse(url)?;
@@ -367,7 +387,10 @@ impl<'a> Url<'a> {
             let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             bad(cause)
         })?;
-        config.ssl_mode(ssl_mode);
+        // To libpq it means nothing there, and no server encrypts what does not leave the machine.
+        let is_far = config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
+        let is_near = !is_far && config.get_hostaddrs().is_empty();
+        config.ssl_mode(if is_near { SslMode::Disable } else { ssl_mode });
         if !self.says("target_session_attrs") {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -395,18 +418,22 @@ impl<'a> Url<'a> {
     }
 
     fn trust(&self) -> Result<(SslMode, Trust), StoreError> {
-        let roots = match self.ssl_root_cert.as_deref() {
-            None | Some("system") => Roots::System,
-            Some(file) => Roots::File(file.into()),
-        };
-        let is_given = self.ssl_root_cert.is_some();
+        let file = || self.ssl_root_cert.as_ref().map(|file| Roots::File(file.into()));
+        let is_system = self.ssl_root_cert.as_deref() == Some("system");
         Ok(match self.ssl_mode.as_deref() {
+            Some("verify-full") | None if is_system => (SslMode::Require, Trust::Named(Roots::System)),
+            // Those authorities vouch for anybody, under his own name.
+            Some(mode) if is_system => {
+                return Err(bad(format!("sslmode is {mode:?} (with sslrootcert=system verify-full is expected)")));
+            }
             Some("disable") => (SslMode::Disable, Trust::Anybody),
-            None | Some("prefer") => (SslMode::Prefer, Trust::Anybody),
-            Some("require") if is_given => (SslMode::Require, Trust::Vouched(roots)),
-            Some("require") => (SslMode::Require, Trust::Anybody),
-            Some("verify-ca") => (SslMode::Require, Trust::Vouched(roots)),
-            Some("verify-full") => (SslMode::Require, Trust::Named(roots)),
+            None | Some("prefer") => (SslMode::Prefer, file().map_or(Trust::Anybody, Trust::Vouched)),
+            Some("require") => (SslMode::Require, file().map_or(Trust::Anybody, Trust::Vouched)),
+            Some("verify-ca") => {
+                let none = || bad("sslmode is \"verify-ca\" and there is no sslrootcert (a file is expected)");
+                (SslMode::Require, Trust::Vouched(file().ok_or_else(none)?))
+            }
+            Some("verify-full") => (SslMode::Require, Trust::Named(file().unwrap_or(Roots::System))),
             Some(other) => {
                 let modes = "disable, prefer, require, verify-ca or verify-full";
                 return Err(bad(format!("sslmode is {other:?} ({modes} is expected)")));
@@ -449,8 +476,6 @@ fn bad(why: impl fmt::Display) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use tokio_postgres::config::Host;
-
     use super::*;
 
     fn settings(url: &str) -> Settings {
@@ -498,11 +523,39 @@ mod tests {
             (config.get_ssl_mode(), trust)
         };
         let file = || Roots::File("/ca.pem".into());
-        assert_eq!(trust("sslmode=disable"), (SslMode::Disable, Trust::Anybody));
+        assert_eq!(trust("sslmode=disable&sslrootcert=/ca.pem"), (SslMode::Disable, Trust::Anybody));
+        assert_eq!(trust("sslrootcert=/ca.pem"), (SslMode::Prefer, Trust::Vouched(file())));
         assert_eq!(trust("sslmode=require"), (SslMode::Require, Trust::Anybody));
         assert_eq!(trust("sslmode=require&sslrootcert=/ca.pem"), (SslMode::Require, Trust::Vouched(file())));
         assert_eq!(trust("sslmode=verify-ca&sslrootcert=%2Fca.pem"), (SslMode::Require, Trust::Vouched(file())));
-        assert_eq!(trust("sslmode=verify-full"), (SslMode::Require, Trust::Named(Roots::System)));
+        assert_eq!(trust("sslmode=verify-full&sslrootcert=/ca.pem"), (SslMode::Require, Trust::Named(file())));
+        for system in ["sslmode=verify-full", "sslrootcert=system", "sslmode=verify-full&sslrootcert=system"] {
+            assert_eq!(trust(system), (SslMode::Require, Trust::Named(Roots::System)), "{system}");
+        }
+        for weak in ["disable", "prefer", "require", "verify-ca"] {
+            let told = mistake(&format!("postgres://h/d?sslrootcert=system&sslmode={weak}"));
+            assert!(told.contains(&format!("sslmode is \"{weak}\"")), "{told}");
+        }
+        assert!(mistake("postgres://h/d?sslmode=verify-ca").contains("there is no sslrootcert"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_does_not_leave_the_machine_is_not_encrypted() {
+        let mode = |url: &str| settings(url).server.config.get_ssl_mode();
+        assert_eq!(mode("postgres://%2Frun%2Fa,%2Frun%2Fb/d?sslmode=require"), SslMode::Disable);
+        assert_eq!(mode("postgres://%2Frun%2Fa,h/d?sslmode=require"), SslMode::Require);
+        assert_eq!(mode("postgres:///d?hostaddr=127.0.0.1&sslmode=require"), SslMode::Require);
+        assert_eq!(mode("postgres://%2Frun/d?hostaddr=127.0.0.1&sslmode=require"), SslMode::Require);
+    }
+
+    #[test]
+    fn errors_can_say_where() {
+        let hosts = |url: &str| settings(url).server.hosts();
+        assert_eq!(hosts("postgres://ann:secret@db1,db2:5433/d"), "db1:5432, db2:5433");
+        assert_eq!(hosts("postgres:///d?hostaddr=127.0.0.1,127.0.0.2&port=7"), "127.0.0.1:7, 127.0.0.2:7");
+        #[cfg(unix)]
+        assert_eq!(hosts("postgres://%2Frun:7/d"), "/run:7");
     }
 
     #[test]
