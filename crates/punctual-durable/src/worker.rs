@@ -52,7 +52,8 @@ pub(crate) struct Worker {
     concurrency: BTreeMap<String, usize>,
     /// Who it was when it claimed what it runs.
     node: NodeId,
-    running: HashMap<JobId, Run>,
+    /// By fence too: a blocking handler that does not stop when its lease is lost may run beside its successor.
+    running: HashMap<(JobId, u64), Run>,
     reserve: Reserve,
     finishes: Vec<Finish>,
     /// What the store was asked and has yet to answer, and what it has answered.
@@ -262,11 +263,10 @@ impl Worker {
     }
 
     fn finish(&mut self, done: Done) {
-        // A run that was started anew, after the lease was lost, is not the one that ended.
-        let Some(run) = self.running.get(&done.id).filter(|run| run.record.fence == done.fence) else { return };
+        // Of one that could not be begun the store has been told.
+        let Some(run) = self.running.remove(&(done.id, done.fence)) else { return };
         let verdict = run.verdict(done.ran, &self.jobs);
         self.has_tick_ended |= run.record.job.schedule.is_some();
-        self.running.remove(&done.id);
         if let Some(verdict) = verdict {
             self.finishes.push(Finish { id: done.id, fence: done.fence, verdict });
         }
@@ -356,8 +356,7 @@ impl Worker {
         }
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
         let is_known = |id, fence| {
-            let runs =
-                self.running.get(&id).is_some_and(|run| run.record.fence == fence) || self.reserve.contains(id, fence);
+            let runs = self.running.contains_key(&(id, fence)) || self.reserve.contains(id, fence);
             let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
             runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
         };
@@ -476,7 +475,7 @@ impl Worker {
         let due = heard.due.map(|due| due.before(self.jobs.store().foresight()));
         self.due_at = [self.due_at, due].into_iter().flatten().min();
         for (job, fence) in heard.stop {
-            if let Some(run) = self.running.get_mut(&job).filter(|run| run.record.fence == fence) {
+            if let Some(run) = self.running.get_mut(&(job, fence)) {
                 run.stop(Stop::Settled);
             } else if self.reserve.remove(job, fence) {
                 self.finishes.push(Finish { id: job, fence, verdict: Verdict::Stopped });

@@ -115,7 +115,7 @@ impl Worker {
         match run {
             Some(run) => {
                 self.jobs.heart().carry(self.node, run.handle());
-                self.running.insert(id, run);
+                self.running.insert((id, fence), run);
             }
             // No thread for it, or its deadline is this instant: the store decides.
             None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),

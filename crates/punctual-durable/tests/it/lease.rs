@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use punctual::DelayQueue;
+use punctual::{DelayQueue, Scheduler, Stage};
 use punctual_durable::{Failure, Job, Jobs, Node, Outcome};
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,53 @@ fn a_handler_that_outlives_its_lease_is_counted() {
     assert_eq!((snapshot.overlaps, snapshot.running), (1, 0), "it has ended");
     let record = wait(other.get(stubborn.id())).unwrap().unwrap();
     assert_eq!((record.state.outcome, record.fence), (Some(Outcome::Succeeded), 2));
+}
+
+/// A node with two workers, both of which run the same job: the handler does not stop for an hour, whatever becomes of its lease.
+fn running_beside_its_successor(log: &Log) -> (Bed, Jobs, Node) {
+    let bed = with_leases(SECOND * 10);
+    let timer = Scheduler::builder().clock(&bed.clock).build().unwrap();
+    let seen = log.clone();
+    bed.jobs.on_blocking(move |say: Say, ctx| {
+        seen.add(format!("{} {}", say.0, ctx.fence()));
+        if say.0 == "stubborn" {
+            timer.after(HOUR).run(|_| ()).unwrap().wait().unwrap();
+        }
+        Ok(say.0)
+    });
+    let node = wait(bed.jobs.node().workers(2).start()).unwrap();
+    let other = bed.another();
+    wait(other.now().enqueue(say("stubborn"))).unwrap().detach();
+    bed.settle();
+    bed.cut_off();
+    bed.advance(SECOND * 15);
+    bed.line().set_outage(false);
+    bed.advance(SECOND * 15);
+    assert_eq!(log.lines(), ["stubborn 1", "stubborn 2"]);
+    (bed, other, node)
+}
+
+/// C20, C36, C40: a blocking handler that does not stop when its lease is lost keeps its thread. When its job came back to the same node, the new run was entered
+/// in place of the old one, and that thread was taken to be free: another job was claimed for it, and did not begin until it was. A run counts until it has ended.
+#[test]
+fn a_handler_that_outlives_its_lease_keeps_its_worker() {
+    let log = Log::default();
+    let (bed, other, node) = running_beside_its_successor(&log);
+    let job = wait(other.now().enqueue(say("quick"))).unwrap();
+    bed.settle();
+    assert_eq!(wait(other.get(job.id())).unwrap().unwrap().state.stage, Stage::Ready, "for others");
+    assert_eq!(node.snapshot().running, 2);
+    bed.advance(HOUR);
+    assert_eq!(wait(job.result()).unwrap(), "quick");
+}
+
+/// C19, C40: nor is it forgotten by a shutdown.
+#[test]
+fn a_handler_that_outlives_its_lease_is_reported() {
+    let log = Log::default();
+    let (_bed, _other, node) = running_beside_its_successor(&log);
+    let report = wait(node.shutdown(Duration::ZERO));
+    assert_eq!((report.released, report.still_running), (0, 2));
 }
 
 /// C39: while both are alive their leases are, however long.
