@@ -12,6 +12,8 @@
 mod claim;
 mod shutdown;
 mod tend;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
@@ -148,7 +150,8 @@ impl Worker {
             has_tick_ended: false,
             is_contended: false,
             is_scarce: false,
-            is_unsure: false,
+            // A node of this process that was there before may have been given what it never heard of.
+            is_unsure: true,
             has_news: false,
             tend_at: None,
             due_at: None,

@@ -19,6 +19,8 @@ pub(super) struct Shutdown {
 
 impl Worker {
     pub(super) fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
+        // What is given from now on would find nobody, and the lease of this process would keep it from others.
+        self.listener.ask(false);
         let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));
         let alarm = self.ring_after(stop.grace, is_over.clone());
         let reserve = self.reserve.take();

@@ -37,7 +37,7 @@ pub(crate) fn say(word: &str) -> Say {
 /// A store on a clock that stands still.
 pub(crate) struct Bed {
     pub(crate) clock: VirtualClock,
-    store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) jobs: Jobs,
     line: Option<Faulty>,
     _folder: Option<tempfile::TempDir>,

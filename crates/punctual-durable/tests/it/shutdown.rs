@@ -1,8 +1,9 @@
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use punctual::Stage;
-use punctual_durable::{Jobs, StartError};
+use punctual_durable::{Claim, Jobs, StartError};
 
 use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait, with_faults};
 
@@ -92,6 +93,26 @@ fn a_shutdown_waits_until_the_store_has_heard_of_every_end() {
     bed.advance(SECOND);
     assert!(reports().is_ready());
     assert_eq!(wait(job.result()).unwrap(), "x");
+}
+
+/// C36, C37: what the store takes to be running on a node that has gone, though its process lives on, waited for a lease that did not end. The next node of that
+/// process asks what it was given, and gives it back.
+#[test]
+fn what_a_node_never_heard_of_is_run_by_the_next_of_its_process() {
+    on_every_store(|bed| {
+        let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
+        let node = wait(bed.jobs.nodes()).unwrap().remove(0).beat.node;
+        let kinds = Arc::from([("say".to_owned(), 1)]);
+        let claimed = wait(bed.store.claim(Claim { node, max: 1, kinds, ahead: 0, spare: 0 })).unwrap();
+        assert_eq!(claimed.jobs.len(), 1);
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let node = wait(bed.jobs.start()).unwrap();
+        wait(node.drain());
+        assert_eq!(log.lines(), ["x"]);
+        let record = wait(bed.jobs.get(job.id())).unwrap().unwrap();
+        assert_eq!((record.attempt, record.fence, record.crashes), (1, 2, 0));
+    });
 }
 
 #[test]
