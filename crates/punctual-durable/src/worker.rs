@@ -11,6 +11,7 @@
 
 mod claim;
 mod shutdown;
+mod stops;
 mod tend;
 #[cfg(test)]
 mod tests;
@@ -79,6 +80,8 @@ pub(crate) struct Worker {
     is_scarce: bool,
     /// The answer to a claim was not heard, or what came of a place that it offered.
     is_unsure: bool,
+    /// Stops that came before the answer which gives the job.
+    early_stops: Vec<(JobId, u64)>,
     /// The store has yet to hear what this node handles.
     has_news: bool,
     /// When there is something to tend: as of the last look, and as was heard since it began.
@@ -152,6 +155,7 @@ impl Worker {
             is_scarce: false,
             // A node of this process that was there before may have been given what it never heard of.
             is_unsure: true,
+            early_stops: Vec::new(),
             has_news: false,
             tend_at: None,
             due_at: None,
@@ -255,6 +259,7 @@ impl Worker {
         self.shared.lock().snapshot.overlaps += overlaps.sum::<u64>();
         self.reserve.take();
         self.finishes.clear();
+        self.early_stops.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
         if self.tending.take().is_some() || self.tend == Tend::WithClaim {
@@ -328,6 +333,8 @@ impl Worker {
             }
             None => {}
         }
+        let early = std::mem::take(&mut self.early_stops);
+        self.heed_stops(early);
         match finished {
             Some((finishes, Ok(answers))) => self.finished(&finishes, &answers),
             Some((finishes, Err(error))) => {
@@ -477,13 +484,7 @@ impl Worker {
         }
         let due = heard.due.map(|due| due.before(self.jobs.store().foresight()));
         self.due_at = [self.due_at, due].into_iter().flatten().min();
-        for (job, fence) in heard.stop {
-            if let Some(run) = self.running.get_mut(&(job, fence)) {
-                run.stop(Stop::Settled);
-            } else if self.reserve.remove(job, fence) {
-                self.finishes.push(Finish { id: job, fence, verdict: Verdict::Stopped });
-            }
-        }
+        self.heed_stops(heard.stop);
     }
 
     /// Whether another turn would ask the store for something.

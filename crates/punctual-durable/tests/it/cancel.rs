@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual::Stage;
-use punctual_durable::{Cancelled, DurableError, Outcome};
+use punctual_durable::{Cancelled, DurableError, Failure, Outcome};
 
-use crate::bed::{HOUR, Say, on_every_store, say, wait};
+use crate::bed::{HOUR, Say, on_every_store, say, wait, with_faults};
 
 /// C49
 #[test]
@@ -49,6 +49,26 @@ fn a_running_future_is_dropped_wherever_it_runs() {
         let totals = wait(bed.jobs.totals()).unwrap();
         assert_eq!((totals.running, totals.stopping), (0, 0));
     });
+}
+
+/// C49: a cancel that came between a claim and its answer was told to a node that did not run the job yet, and thrown away there. Then the answer came, and the handler
+/// began and was never told: in one file a claim and a cancel of one commit were enough for that. What is to stop before it has begun is stopped as it begins.
+#[test]
+fn a_cancel_that_overtakes_the_answer_to_a_claim_is_heeded() {
+    let (bed, line) = with_faults();
+    bed.jobs.on(|_: Say, _| std::future::pending::<Result<String, Failure>>());
+    let _node = wait(bed.jobs.start()).unwrap();
+    bed.settle();
+    let other = bed.another();
+    line.hold_answers(true);
+    let job = wait(other.now().enqueue(say("x"))).unwrap();
+    bed.settle();
+    assert_eq!(wait(job.cancel()).unwrap(), Cancelled::Now(Stage::Running));
+    bed.settle();
+    line.hold_answers(false);
+    bed.advance(HOUR);
+    let totals = wait(other.totals()).unwrap();
+    assert_eq!((totals.running, totals.stopping), (0, 0));
 }
 
 /// C26, C40: a blocking handler that does not look keeps its permit until it returns, and its late result is thrown away.
