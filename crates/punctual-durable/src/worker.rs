@@ -361,7 +361,7 @@ impl Worker {
             return Ok(());
         }
         self.listener.ask(false);
-        if self.listener.places() > 0 {
+        if self.claiming.is_some() || self.listener.places() > 0 {
             return Ok(());
         }
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;

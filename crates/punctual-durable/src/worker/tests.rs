@@ -37,3 +37,23 @@ fn a_node_that_is_to_stop_offers_nothing() {
     before.unwrap().give_back();
     assert!(worker.is_over());
 }
+
+/// C38, C40: a node in doubt about what it was given, because of a place of which nothing was said, asked the store while a claim of its was under way. What that
+/// claim had just got it took for something that nobody knew of, and gave it back; then the answer came, and the job ran here and a second time elsewhere. Now it
+/// asks when it has heard of every claim.
+#[test]
+fn what_a_claim_under_way_gives_is_not_given_back() {
+    let mut worker = worker();
+    let stage = |worker: &Worker| pollster::block_on(worker.jobs.store().get(JOB)).unwrap().unwrap().state.stage;
+    let claim = worker.ask().unwrap();
+    let answer = pollster::block_on(worker.jobs.store().claim(claim.clone()));
+    worker.claiming = Some((claim.clone(), Box::pin(std::future::pending())));
+    worker.is_unsure = true;
+    pollster::block_on(worker.turn()).unwrap();
+    assert!(worker.is_unsure && stage(&worker) == Stage::Running);
+    worker.claiming = None;
+    worker.answers.claimed = Some((claim, answer));
+    pollster::block_on(worker.turn()).unwrap();
+    assert!(!worker.is_unsure && worker.running.contains_key(&(JOB, 1)));
+    assert_eq!(stage(&worker), Stage::Running);
+}
