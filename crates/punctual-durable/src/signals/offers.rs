@@ -26,11 +26,14 @@ impl Inbox {
 }
 
 impl Listener {
-    /// Says what the node could run at once, in place of what it said before.
-    pub(crate) fn offer(&self, max: usize, kinds: Vec<(String, usize)>) {
+    /// Says what the node could run at once if nothing was on its way to it, in place of what it said before. The places that are taken are counted here, under the
+    /// lock: one that is taken while the node counts would be offered twice.
+    pub(crate) fn offer(&self, max: usize, mut kinds: Vec<(String, usize)>) {
         let mut hub = self.signals.lock();
         let Some(inbox) = hub.nodes.get_mut(&self.key) else { return };
-        (inbox.offer.max, inbox.offer.kinds) = (max, kinds);
+        let places = inbox.places();
+        kinds.iter_mut().for_each(|(_, room)| *room = room.saturating_sub(places));
+        (inbox.offer.max, inbox.offer.kinds) = (max.saturating_sub(places), kinds);
         if std::mem::take(&mut inbox.offer.is_to_come) {
             hub.offered.notify_waiters();
         }

@@ -36,11 +36,15 @@ impl Worker {
 
     /// The kinds it can run at this moment, and how many more of each; none if it has no room.
     pub(super) fn open_kinds(&self) -> Vec<(String, usize)> {
-        let max = self.free() + self.reserve.room(self.jobs.clock().now());
+        self.open_kinds_beside(self.listener.places())
+    }
+
+    /// The same, if so many jobs are on their way to it.
+    fn open_kinds_beside(&self, places: usize) -> Vec<(String, usize)> {
+        let max = self.free_beside(places) + self.reserve.room(self.jobs.clock().now());
         if max == 0 || self.stopping.is_some() {
             return Vec::new();
         }
-        let places = self.listener.places();
         let room = |kind: &str| {
             let Some(&most) = self.concurrency.get(kind) else { return max };
             let running = self.running.values().filter(|run| run.record.job.kind == kind).count();
@@ -53,7 +57,12 @@ impl Worker {
 
     /// How many more jobs it can run.
     pub(super) fn free(&self) -> usize {
-        self.workers.saturating_sub(self.running.len() + self.listener.places())
+        self.free_beside(self.listener.places())
+    }
+
+    /// The same, if so many jobs are on their way to it.
+    fn free_beside(&self, places: usize) -> usize {
+        self.workers.saturating_sub(self.running.len() + places)
     }
 
     /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again at once.
@@ -74,8 +83,9 @@ impl Worker {
             && !self.is_unsure
             && self.rest.is_none()
             && self.jobs.heart().is_joined();
-        let kinds = if is_idle { self.open_kinds() } else { Vec::new() };
-        self.listener.offer(self.free(), kinds);
+        // What is on its way is counted where it may become more at any moment.
+        let kinds = if is_idle { self.open_kinds_beside(0) } else { Vec::new() };
+        self.listener.offer(self.free_beside(0), kinds);
     }
 
     pub(super) fn run(&mut self, claim: &Claim, claimed: Claimed) {

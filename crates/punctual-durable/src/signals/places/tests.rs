@@ -35,7 +35,7 @@ fn no_more_is_taken_than_was_offered() {
     let place = take(&signals, "mail", 2).unwrap();
     assert_eq!((place.node(), listener.places()), (NODE, 2));
     assert!(take(&signals, "mail", 1).is_none(), "there is no room for this kind");
-    listener.offer(1, mail(9));
+    listener.offer(3, mail(9));
     let other = take(&signals, "mail", 1).unwrap();
     assert!(take(&signals, "mail", 1).is_none(), "there is no room at all");
     place.give_back();
@@ -43,6 +43,22 @@ fn no_more_is_taken_than_was_offered() {
     assert_eq!(listener.places(), 0);
     listener.ask(false);
     assert!(take(&signals, "mail", 1).is_none(), "it asks for itself");
+}
+
+/// C40: a node counted its free workers, a place of its last offer was taken, and then it offered what it had counted: so the same worker twice. Whatever it says
+/// it could run, the places that are taken at that moment are no more to be had.
+#[test]
+fn a_place_that_is_taken_while_the_node_counts_is_not_offered_again() {
+    let (signals, listener) = offering(1, 1);
+    let place = take(&signals, "mail", 1).unwrap();
+    listener.offer(1, mail(1));
+    assert!(take(&signals, "mail", 1).is_none());
+    place.give(vec![job(7)]);
+    listener.offer(1, mail(1));
+    assert!(take(&signals, "mail", 1).is_none(), "it was given, and the node has yet to hear of it");
+    listener.heard();
+    listener.offer(1, mail(1));
+    assert!(take(&signals, "mail", 1).is_some());
 }
 
 #[test]
