@@ -9,6 +9,7 @@
 //! 4. It never runs a handler, and never waits for one.
 //! 5. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
 
+mod alarm;
 mod claim;
 mod shutdown;
 mod stops;
@@ -18,7 +19,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -38,13 +39,6 @@ use crate::store::{Claim, Claimed, Finish, Finished, Reply, Tended, Verdict};
 use crate::time::Timestamp;
 use shutdown::Shutdown;
 use tend::Tend;
-
-/// How long to leave a store alone that said no; doubles up to the second.
-const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-
-/// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to end: asked for two or three more it
-/// would work as hard as for all.
-const LINGER: (usize, Duration) = (8, Duration::from_millis(1));
 
 pub(crate) struct Worker {
     jobs: Jobs,
@@ -237,18 +231,6 @@ impl Worker {
         self.press_on_with_shutdown();
     }
 
-    /// What the instants that have come stood for is asked for now, however long the answer takes. If none has, it is time to look at everything.
-    fn heed_alarm(&mut self) {
-        let now = self.jobs.store().now();
-        let has_come = |at: &mut Option<Timestamp>| at.take_if(|at| *at <= now).is_some();
-        let claims = has_come(&mut self.claim_at);
-        let tends = has_come(&mut self.tend_at) | has_come(&mut self.due_at);
-        self.is_hungry = true;
-        if tends || !claims {
-            self.want_tend();
-        }
-    }
-
     fn lost_lease(&mut self) {
         // Not again those that went on the last time.
         let lost = self.running.values_mut().filter(|run| run.stop != Some(Stop::LeaseLost));
@@ -395,21 +377,6 @@ impl Worker {
         }
     }
 
-    /// The store says yes again.
-    fn went_well(&mut self) {
-        self.rest = None;
-        self.shared.lock().snapshot.store_error = None;
-    }
-
-    /// The store said no: everything is asked again, later and later.
-    fn went_wrong(&mut self, error: StoreError) {
-        tracing::warn!(target: "punctual", %error, "the store could not be asked");
-        self.rest = Some(self.rest.map_or(REST.0, |rest| (rest * 2).min(REST.1)));
-        self.is_hungry = true;
-        self.want_tend();
-        self.shared.lock().snapshot.store_error = Some(error);
-    }
-
     /// Those who asked before this turn began have had everything looked at since.
     fn tell_drained(&mut self) {
         let heard = self.listener.heard();
@@ -422,34 +389,6 @@ impl Worker {
         if is_idle && self.rest.is_none() && self.jobs.heart().is_joined() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
         }
-    }
-
-    /// Rings at the next instant at which there is something to do.
-    fn set_alarm(&mut self) {
-        let store = self.jobs.store();
-        let now = store.now();
-        let poll = store.poll().map(|period| now.after(period));
-        let rest = self.rest.map(|rest| now.after(rest));
-        let wanted = if rest.is_some() {
-            rest
-        } else {
-            // Otherwise that instant would come, and come again.
-            let prune = self.may_prune().then_some(self.prune_at);
-            let overdue = self.reserve.time_left(self.jobs.clock().now()).map(|left| now.after(left));
-            [self.tend_at, self.due_at, self.claim_at, poll, prune, overdue].into_iter().flatten().min()
-        };
-        let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
-            self.alarm = None;
-            return;
-        };
-        if self.alarm.as_ref().is_some_and(|(set, _)| *set == at) {
-            return;
-        }
-        // By the local clock, so that a virtual one that is set or advanced rings it.
-        let wall = self.jobs.clock().wall() + at.since(now);
-        let shared = self.shared.clone();
-        self.alarm =
-            self.jobs.engine().at(wall).name("alarm").run(move |_| shared.rang()).ok().map(|alarm| (at, alarm));
     }
 
     /// Sleeps until something happens, unless there is more to do at once.
@@ -508,27 +447,6 @@ impl Worker {
     /// Whether the store is asked over a network.
     fn is_far(&self) -> bool {
         self.jobs.store().poll().is_some()
-    }
-
-    fn lingers(&self) -> bool {
-        let Some((is_over, _)) = &self.linger else { return false };
-        self.finishes.len() < self.running.len() && !is_over.load(Ordering::Acquire)
-    }
-
-    fn linger(&mut self) {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let alarm = self.ring_after(LINGER.1, is_over.clone());
-        self.linger = alarm.map(|alarm| (is_over, alarm));
-    }
-
-    /// Wakes the loop when a time is over, and says that it is.
-    fn ring_after(&self, time: Duration, is_over: Arc<AtomicBool>) -> Option<JobHandle<()>> {
-        let shared = self.shared.clone();
-        let alarm = self.jobs.engine().after(time).run(move |_| {
-            is_over.store(true, Ordering::Release);
-            shared.bell.ring();
-        });
-        alarm.ok()
     }
 
     /// Whether the store has something to answer, or has answered what is yet to be heeded.

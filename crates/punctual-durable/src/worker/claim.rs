@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use punctual::together;
 
-use super::{LINGER, Worker};
+use super::Worker;
+use super::alarm::LINGER;
 use crate::run::Run;
 use crate::store::{Claim, Claimed, Finish, Record, Verdict};
 use crate::time::Timestamp;

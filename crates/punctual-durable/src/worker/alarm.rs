@@ -1,0 +1,96 @@
+//! When the loop wakes by itself: at the next instant at which there is something to do, after a rest, or when it has lingered long enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use punctual::JobHandle;
+
+use super::Worker;
+use crate::error::StoreError;
+use crate::time::Timestamp;
+
+/// How long to leave a store alone that said no; doubles up to the second.
+const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to end: asked for two or three more it
+/// would work as hard as for all.
+pub(super) const LINGER: (usize, Duration) = (8, Duration::from_millis(1));
+
+impl Worker {
+    /// What the instants that have come stood for is asked for now, however long the answer takes. If none has, it is time to look at everything.
+    pub(super) fn heed_alarm(&mut self) {
+        let now = self.jobs.store().now();
+        let has_come = |at: &mut Option<Timestamp>| at.take_if(|at| *at <= now).is_some();
+        let claims = has_come(&mut self.claim_at);
+        let tends = has_come(&mut self.tend_at) | has_come(&mut self.due_at);
+        self.is_hungry = true;
+        if tends || !claims {
+            self.want_tend();
+        }
+    }
+
+    /// Rings at the next instant at which there is something to do.
+    pub(super) fn set_alarm(&mut self) {
+        let store = self.jobs.store();
+        let now = store.now();
+        let poll = store.poll().map(|period| now.after(period));
+        let rest = self.rest.map(|rest| now.after(rest));
+        let wanted = if rest.is_some() {
+            rest
+        } else {
+            // Otherwise that instant would come, and come again.
+            let prune = self.may_prune().then_some(self.prune_at);
+            let overdue = self.reserve.time_left(self.jobs.clock().now()).map(|left| now.after(left));
+            [self.tend_at, self.due_at, self.claim_at, poll, prune, overdue].into_iter().flatten().min()
+        };
+        let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
+            self.alarm = None;
+            return;
+        };
+        if self.alarm.as_ref().is_some_and(|(set, _)| *set == at) {
+            return;
+        }
+        // By the local clock, so that a virtual one that is set or advanced rings it.
+        let wall = self.jobs.clock().wall() + at.since(now);
+        let shared = self.shared.clone();
+        self.alarm =
+            self.jobs.engine().at(wall).name("alarm").run(move |_| shared.rang()).ok().map(|alarm| (at, alarm));
+    }
+
+    /// The store says yes again.
+    pub(super) fn went_well(&mut self) {
+        self.rest = None;
+        self.shared.lock().snapshot.store_error = None;
+    }
+
+    /// The store said no: everything is asked again, later and later.
+    pub(super) fn went_wrong(&mut self, error: StoreError) {
+        tracing::warn!(target: "punctual", %error, "the store could not be asked");
+        self.rest = Some(self.rest.map_or(REST.0, |rest| (rest * 2).min(REST.1)));
+        self.is_hungry = true;
+        self.want_tend();
+        self.shared.lock().snapshot.store_error = Some(error);
+    }
+
+    pub(super) fn lingers(&self) -> bool {
+        let Some((is_over, _)) = &self.linger else { return false };
+        self.finishes.len() < self.running.len() && !is_over.load(Ordering::Acquire)
+    }
+
+    pub(super) fn linger(&mut self) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let alarm = self.ring_after(LINGER.1, is_over.clone());
+        self.linger = alarm.map(|alarm| (is_over, alarm));
+    }
+
+    /// Wakes the loop when a time is over, and says that it is.
+    pub(super) fn ring_after(&self, time: Duration, is_over: Arc<AtomicBool>) -> Option<JobHandle<()>> {
+        let shared = self.shared.clone();
+        let alarm = self.jobs.engine().after(time).run(move |_| {
+            is_over.store(true, Ordering::Release);
+            shared.bell.ring();
+        });
+        alarm.ok()
+    }
+}
