@@ -22,7 +22,7 @@ use std::future::poll_fn;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::{JobHandle, together};
 
@@ -89,7 +89,10 @@ pub(crate) struct Worker {
     prune_from: Timestamp,
     /// Not so soon after so many were given, unless most of them have ended.
     linger: Option<(Arc<AtomicBool>, JobHandle<()>)>,
-    rest: Option<Duration>,
+    /// When it last looked without having been told.
+    polled: Instant,
+    /// How long the store is left alone that said no, and until when.
+    rest: Option<(Duration, Instant)>,
     alarm: Option<(Timestamp, JobHandle<()>)>,
     /// Those who wait until nothing is left to run.
     drains: Vec<tokio::sync::oneshot::Sender<()>>,
@@ -127,6 +130,7 @@ impl Worker {
             node,
             prune_at: jobs.store().now(),
             prune_from: jobs.store().now(),
+            polled: jobs.clock().now(),
             reserve: Reserve::new(jobs.store().foresight(), workers, jobs.clock().now()),
             jobs,
             hands,

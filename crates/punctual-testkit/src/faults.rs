@@ -29,6 +29,9 @@ use punctual_durable::{
 pub struct Faulty {
     store: Arc<dyn Store>,
     faults: Arc<Mutex<Faults>>,
+    poll: Option<Duration>,
+    /// What is listened to instead of the store.
+    deaf: Option<Signals>,
 }
 
 #[derive(Debug)]
@@ -57,7 +60,22 @@ impl Faulty {
             unheard_one_in: 0,
             refusals: 0,
         };
-        Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)) }
+        let poll = store.poll();
+        Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)), poll, deaf: None }
+    }
+
+    /// The same store over a network: it asks to be looked at so often.
+    #[must_use]
+    pub fn far(mut self, poll: Duration) -> Self {
+        self.poll = Some(poll);
+        self
+    }
+
+    /// The same store, of which nothing is heard but its answers.
+    #[must_use]
+    pub fn deaf(mut self) -> Self {
+        self.deaf = Some(Signals::new());
+        self
     }
 
     /// While it is out, the store does nothing and says so.
@@ -162,7 +180,7 @@ macro_rules! pass_on {
             }
 
             fn poll(&self) -> Option<Duration> {
-                self.store.poll()
+                self.poll
             }
 
             fn foresight(&self) -> Duration {
@@ -174,7 +192,7 @@ macro_rules! pass_on {
             }
 
             fn signals(&self) -> &Signals {
-                self.store.signals()
+                self.deaf.as_ref().unwrap_or_else(|| self.store.signals())
             }
 
             $(fn $method(&self, $($argument: $type),*) -> Reply<$answer> {

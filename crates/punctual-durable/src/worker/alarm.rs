@@ -1,8 +1,11 @@
 //! When the loop wakes by itself: at the next instant at which there is something to do, after a rest, or when it has lingered long enough.
+//!
+//! # Invariants
+//! 1. Nothing that wakes the loop puts these off: a poll and the end of a rest are instants, and not so long after whatever happened last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual::JobHandle;
 
@@ -24,24 +27,30 @@ impl Worker {
         let has_come = |at: &mut Option<Timestamp>| at.take_if(|at| *at <= now).is_some();
         let claims = has_come(&mut self.claim_at);
         let tends = has_come(&mut self.tend_at) | has_come(&mut self.due_at);
+        let instant = self.jobs.clock().now();
+        let polls = self.poll_at().is_some_and(|at| at <= instant);
+        if polls {
+            self.polled = instant;
+        }
+        // If it is not answered by then, it is asked again as long after.
+        self.rest = self.rest.map(|(rest, until)| (rest, if until <= instant { instant + rest } else { until }));
         self.is_hungry = true;
-        if tends || !claims {
+        if tends || polls || !claims {
             self.want_tend();
         }
     }
 
     /// Rings at the next instant at which there is something to do.
     pub(super) fn set_alarm(&mut self) {
-        let store = self.jobs.store();
-        let now = store.now();
-        let poll = store.poll().map(|period| now.after(period));
-        let rest = self.rest.map(|rest| now.after(rest));
-        let wanted = if rest.is_some() {
-            rest
+        let (now, instant) = (self.jobs.store().now(), self.jobs.clock().now());
+        let by_store = |at: Instant| now.after(at.saturating_duration_since(instant));
+        let wanted = if let Some((_, until)) = self.rest {
+            Some(by_store(until))
         } else {
             // Otherwise that instant would come, and come again.
             let prune = self.may_prune().then_some(self.prune_at);
-            let overdue = self.reserve.time_left(self.jobs.clock().now()).map(|left| now.after(left));
+            let overdue = self.reserve.time_left(instant).map(|left| now.after(left));
+            let poll = self.poll_at().map(by_store);
             [self.tend_at, self.due_at, self.claim_at, poll, prune, overdue].into_iter().flatten().min()
         };
         let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
@@ -58,6 +67,11 @@ impl Worker {
             self.jobs.engine().at(wall).name("alarm").run(move |_| shared.rang()).ok().map(|alarm| (at, alarm));
     }
 
+    /// When to look without having been told, whatever it was told meanwhile.
+    fn poll_at(&self) -> Option<Instant> {
+        self.jobs.store().poll().map(|period| self.polled + period)
+    }
+
     /// The store says yes again.
     pub(super) fn went_well(&mut self) {
         self.rest = None;
@@ -67,7 +81,8 @@ impl Worker {
     /// The store said no: everything is asked again, later and later.
     pub(super) fn went_wrong(&mut self, error: StoreError) {
         tracing::warn!(target: "punctual", %error, "the store could not be asked");
-        self.rest = Some(self.rest.map_or(REST.0, |rest| (rest * 2).min(REST.1)));
+        let rest = self.rest.map_or(REST.0, |(rest, _)| (rest * 2).min(REST.1));
+        self.rest = Some((rest, self.jobs.clock().now() + rest));
         self.is_hungry = true;
         self.want_tend();
         self.shared.lock().snapshot.store_error = Some(error);

@@ -1,6 +1,6 @@
 use punctual_durable::Outcome;
 
-use crate::bed::{HOUR, Log, SECOND, Say, say, wait, with_faults};
+use crate::bed::{HOUR, Log, SECOND, Say, over_a_network, say, wait, with_faults};
 
 /// C51: no loss, no spinning, work resumes soon after.
 #[test]
@@ -59,4 +59,22 @@ fn lost_answers_lose_no_job() {
     assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 40));
     // A claim that was not heard is given back before it ran; nothing runs twice in one process.
     assert_eq!(log.lines().len(), 40);
+}
+
+/// C42, C51: the poll, which is the net under notifications that are lost, was put off by everything that woke the loop: a node that was disturbed once a second never looked.
+/// It looks at its instants, whatever happens in between.
+#[test]
+fn a_node_that_is_often_woken_polls_all_the_same() {
+    let bed = over_a_network(|line| line.far(SECOND).deaf());
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    let node = wait(bed.jobs.start()).unwrap();
+    bed.advance(SECOND * 5 / 2);
+    wait(bed.another().now().enqueue(say("x"))).unwrap().detach();
+    for _ in 0..5 {
+        // Wakes it, and changes nothing.
+        node.resume("shout");
+        bed.advance(SECOND / 5);
+    }
+    assert_eq!(log.lines(), ["x"]);
 }
