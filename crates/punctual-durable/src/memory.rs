@@ -136,6 +136,10 @@ impl Store for MemoryStore {
         Timestamp::now_at(self.0.clock.wall())
     }
 
+    fn has_local_clock(&self) -> bool {
+        true
+    }
+
     fn foresight(&self) -> Duration {
         self.world().foresight
     }

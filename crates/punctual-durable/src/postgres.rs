@@ -294,6 +294,10 @@ impl Store for PostgresStore {
         self.0.shared.clock.now()
     }
 
+    fn has_local_clock(&self) -> bool {
+        self.0.shared.clock.given().is_some()
+    }
+
     fn lease(&self) -> Option<Duration> {
         Some(self.0.shared.lease)
     }

@@ -279,6 +279,10 @@ impl Store for SqliteStore {
         Timestamp::now_at(self.0.clock.wall())
     }
 
+    fn has_local_clock(&self) -> bool {
+        true
+    }
+
     fn lease(&self) -> Option<Duration> {
         None
     }

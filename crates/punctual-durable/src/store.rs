@@ -72,6 +72,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         self.now()
     }
 
+    /// Whether its clock is the wall clock of this process, so that setting that one sets the store's as well. One that has a clock of its own does not care.
+    fn has_local_clock(&self) -> bool {
+        false
+    }
+
     /// The schema of its tables, as an identifier, if it is a database whose transactions a caller can share.
     fn sql_schema(&self) -> Option<String> {
         None

@@ -64,7 +64,7 @@ impl Faulty {
         Self { store: Arc::new(store), faults: Arc::new(Mutex::new(faults)), poll, deaf: None }
     }
 
-    /// The same store over a network: it asks to be looked at so often.
+    /// The same store over a network: it asks to be looked at so often, and has a clock of its own.
     #[must_use]
     pub fn far(mut self, poll: Duration) -> Self {
         self.poll = Some(poll);
@@ -189,6 +189,10 @@ macro_rules! pass_on {
 
             fn at_least(&self) -> Timestamp {
                 self.store.at_least()
+            }
+
+            fn has_local_clock(&self) -> bool {
+                self.poll.is_none() && self.store.has_local_clock()
             }
 
             fn signals(&self) -> &Signals {

@@ -1,7 +1,9 @@
 //! When the loop wakes by itself: at the next instant at which there is something to do, after a rest, or when it has lingered long enough.
 //!
 //! # Invariants
-//! 1. Nothing that wakes the loop puts these off: a poll and the end of a rest are instants, and not so long after whatever happened last.
+//! 1. An instant of the store comes by the store's clock. Only where that is the wall clock of this process does setting that one move it; a span of time it never
+//!    moves.
+//! 2. Nothing that wakes the loop puts these off: a poll and the end of a rest are instants, and not so long after whatever happened last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,27 +46,29 @@ impl Worker {
     pub(super) fn set_alarm(&mut self) {
         let (now, instant) = (self.jobs.store().now(), self.jobs.clock().now());
         let by_store = |at: Instant| now.after(at.saturating_duration_since(instant));
-        let wanted = if let Some((_, until)) = self.rest {
-            Some(by_store(until))
+        let (date, span) = if let Some((_, until)) = self.rest {
+            (None, Some(by_store(until)))
         } else {
             // Otherwise that instant would come, and come again.
             let prune = self.may_prune().then_some(self.prune_at);
             let overdue = self.reserve.time_left(instant).map(|left| now.after(left));
             let poll = self.poll_at().map(by_store);
-            [self.tend_at, self.due_at, self.claim_at, poll, prune, overdue].into_iter().flatten().min()
+            let dates = [self.tend_at, self.due_at, self.claim_at, prune];
+            (dates.into_iter().flatten().min(), [poll, overdue].into_iter().flatten().min())
         };
-        let Some(at) = wanted.filter(|&at| at != Timestamp::NEVER) else {
+        let first = [date, span].into_iter().flatten().min();
+        let Some(at) = first.filter(|&at| at != Timestamp::NEVER) else {
             self.alarm = None;
             return;
         };
         if self.alarm.as_ref().is_some_and(|(set, _)| *set == at) {
             return;
         }
-        // By the local clock, so that a virtual one that is set or advanced rings it.
-        let wall = self.jobs.clock().wall() + at.since(now);
+        let (engine, left) = (self.jobs.engine(), at.since(now));
+        let is_date = date == Some(at) && self.jobs.store().has_local_clock();
+        let plan = if is_date { engine.at(self.jobs.clock().wall() + left) } else { engine.after(left) };
         let shared = self.shared.clone();
-        self.alarm =
-            self.jobs.engine().at(wall).name("alarm").run(move |_| shared.rang()).ok().map(|alarm| (at, alarm));
+        self.alarm = plan.name("alarm").run(move |_| shared.rang()).ok().map(|alarm| (at, alarm));
     }
 
     /// When to look without having been told, whatever it was told meanwhile.

@@ -105,13 +105,13 @@ pub(crate) fn with_faults() -> (Bed, Faulty) {
     faulty(&clock, MemoryStore::new(&clock))
 }
 
-/// A store over a network, which the first process sees as `line` says.
-pub(crate) fn over_a_network(line: impl FnOnce(Faulty) -> Faulty) -> Bed {
-    let clock = VirtualClock::new();
-    let store = MemoryStore::new(&clock);
+/// A store over a network, which the first process sees as `line` says, and the clock that the store goes by.
+pub(crate) fn over_a_network(line: impl FnOnce(Faulty) -> Faulty) -> (Bed, VirtualClock) {
+    let (clock, theirs) = (VirtualClock::new(), VirtualClock::new());
+    let store = MemoryStore::new(&theirs);
     let line = line(Faulty::new(store.clone(), 7));
     let jobs = wait(builder(&clock).over(Arc::new(line.clone()))).unwrap();
-    Bed { clock, store: Arc::new(store), jobs, line: Some(line), _folder: None }
+    (Bed { clock, store: Arc::new(store), jobs, line: Some(line), _folder: None }, theirs)
 }
 
 fn faulty(clock: &VirtualClock, store: MemoryStore) -> (Bed, Faulty) {

@@ -4,6 +4,7 @@
 
 mod bed;
 mod cancel;
+mod clocks;
 mod enqueue;
 mod explain;
 mod foresight;

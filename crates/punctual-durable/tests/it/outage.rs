@@ -65,7 +65,7 @@ fn lost_answers_lose_no_job() {
 /// It looks at its instants, whatever happens in between.
 #[test]
 fn a_node_that_is_often_woken_polls_all_the_same() {
-    let bed = over_a_network(|line| line.far(SECOND).deaf());
+    let (bed, _) = over_a_network(|line| line.far(SECOND).deaf());
     let log = Log::default();
     bed.jobs.on(log.handler());
     let node = wait(bed.jobs.start()).unwrap();
