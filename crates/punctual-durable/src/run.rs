@@ -17,7 +17,8 @@ use crate::id::JobId;
 use crate::jobs::Jobs;
 use crate::node::Shared;
 use crate::retry::Failure;
-use crate::store::{Record, Verdict};
+use crate::store::{Moment, Record, Verdict};
+use crate::time::Timestamp;
 
 /// A run, as its node sees it.
 #[derive(Debug)]
@@ -48,6 +49,15 @@ pub(crate) struct Done {
     pub(crate) fence: u64,
     /// What the handler gave; nothing if it was dropped before it gave anything.
     pub(crate) ran: Option<Ran>,
+    /// What it had reached then, unless it was told to stop.
+    pub(crate) limit: Limit,
+}
+
+/// What ends a run that gives nothing by itself: whichever is the nearer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Deadline,
+    RunTimeout,
 }
 
 impl Run {
@@ -60,7 +70,13 @@ impl Run {
         code: Handler,
     ) -> Option<Self> {
         let record = Arc::new(record);
-        let report = Report { shared: shared.clone(), id: record.job.id, fence: record.fence, ran: None };
+        let report = Report {
+            shared: shared.clone(),
+            id: record.job.id,
+            fence: record.fence,
+            ran: None,
+            limit: Limit::Deadline,
+        };
         // Not before its instant, though it was claimed a moment before that.
         let wait = record.due.since(jobs.store().at_least()).min(jobs.store().foresight());
         let hands = hands.of(&code);
@@ -129,29 +145,31 @@ impl Run {
     }
 
     /// What to tell the store about its end; nothing, if it has no right to.
-    pub(crate) fn verdict(&self, ran: Option<Ran>, jobs: &Jobs) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, done: Done, jobs: &Jobs) -> Option<Verdict> {
         let job = &self.record.job;
         let judge = |failure: Failure| {
             failure.verdict(self.record.attempt, job.max_attempts, &job.backoff, jobs.ids().fraction())
         };
-        match (ran, self.stop) {
+        match (done.ran, self.stop) {
             (_, Some(Stop::LeaseLost)) => None,
             (Some(Ok(result)), _) => Some(Verdict::Succeeded(result)),
             (_, Some(Stop::Settled)) => Some(Verdict::Stopped),
             (_, Some(Stop::Shutdown)) => Some(Verdict::Release),
             (Some(Err(failure)), None) => Some(judge(failure)),
-            (None, None) => {
-                let over = self.record.deadline.is_some_and(|deadline| deadline <= jobs.store().now());
-                let timeout = job.run_timeout.unwrap_or_default();
-                // Past its deadline the store says what becomes of it.
-                Some(if over {
-                    Verdict::Stopped
-                } else {
-                    judge(Failure::retry(format!("ran longer than {timeout:?}")))
-                })
-            }
+            (None, None) => Some(match done.limit {
+                Limit::Deadline => self.record.deadline.map_or(Verdict::Stopped, at_deadline),
+                Limit::RunTimeout => {
+                    judge(Failure::retry(format!("ran longer than {:?}", job.run_timeout.unwrap_or_default())))
+                }
+            }),
         }
     }
+}
+
+/// What to tell the store of a job whose deadline has come here. By the store's clock, which decides, it may be a moment until then: so the job waits for that instant, and
+/// does not outlive it. Given back it would begin a second time for that moment, and it has not failed.
+pub(crate) fn at_deadline(deadline: Timestamp) -> Verdict {
+    Verdict::Snooze(Moment::At(deadline))
 }
 
 /// Tells of a run's end when it is dropped, so that no way of ending is forgotten.
@@ -160,17 +178,24 @@ struct Report {
     id: JobId,
     fence: u64,
     ran: Option<Ran>,
+    /// Until it has begun, it cannot have run for too long.
+    limit: Limit,
 }
 
 impl Report {
-    fn started(&self, jobs: &Jobs, record: &Record) {
-        self.shared.started(jobs.store().now().since(record.due));
+    fn started(&mut self, jobs: &Jobs, record: &Record) {
+        let now = jobs.store().now();
+        self.shared.started(now.since(record.due));
+        let left = record.deadline.map(|deadline| deadline.since(now));
+        if record.job.run_timeout.is_some_and(|timeout| left.is_none_or(|left| timeout < left)) {
+            self.limit = Limit::RunTimeout;
+        }
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        self.shared.done(Done { id: self.id, fence: self.fence, ran: self.ran.take() });
+        self.shared.done(Done { id: self.id, fence: self.fence, ran: self.ran.take(), limit: self.limit });
     }
 }
 

@@ -259,10 +259,10 @@ impl Worker {
     fn finish(&mut self, done: Done) {
         // Of one that could not be begun the store has been told.
         let Some(run) = self.running.remove(&(done.id, done.fence)) else { return };
-        let verdict = run.verdict(done.ran, &self.jobs);
         self.has_tick_ended |= run.record.job.schedule.is_some();
-        if let Some(verdict) = verdict {
-            self.finishes.push(Finish { id: done.id, fence: done.fence, verdict });
+        let (id, fence) = (done.id, done.fence);
+        if let Some(verdict) = run.verdict(done, &self.jobs) {
+            self.finishes.push(Finish { id, fence, verdict });
         }
         // Otherwise nothing is there to be had; and if its end gives somebody else a place, the store says so.
         self.is_hungry |= self.has_left;

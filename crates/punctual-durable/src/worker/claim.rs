@@ -6,7 +6,7 @@ use punctual::together;
 
 use super::Worker;
 use super::alarm::LINGER;
-use crate::run::Run;
+use crate::run::{Run, at_deadline};
 use crate::store::{Claim, Claimed, Finish, Record, Verdict};
 use crate::time::Timestamp;
 
@@ -120,7 +120,7 @@ impl Worker {
     }
 
     pub(super) fn start(&mut self, record: Record) {
-        let (id, fence) = (record.job.id, record.fence);
+        let (id, fence, deadline) = (record.job.id, record.fence, record.deadline);
         let code = self.jobs.handlers().get(&record.job.kind);
         let run = code.and_then(|code| Run::start(&self.jobs, &self.hands, &self.shared, record, code));
         match run {
@@ -128,8 +128,12 @@ impl Worker {
                 self.jobs.heart().carry(self.node, run.handle());
                 self.running.insert((id, fence), run);
             }
-            // No thread for it, or its deadline is this instant: the store decides.
-            None => self.finishes.push(Finish { id, fence, verdict: Verdict::Stopped }),
+            // Its deadline is this instant, or there is no thread for it: the store decides.
+            None => {
+                let over = deadline.filter(|&deadline| deadline <= self.jobs.store().now());
+                let verdict = over.map_or(Verdict::Stopped, at_deadline);
+                self.finishes.push(Finish { id, fence, verdict });
+            }
         }
     }
 
