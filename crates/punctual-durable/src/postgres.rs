@@ -32,6 +32,7 @@ mod waits;
 
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ struct Shared {
     order: Order,
     /// The nodes of this process.
     nodes: Mutex<Vec<NodeId>>,
+    /// It has none, for its role may only enqueue.
+    is_guest: AtomicBool,
     /// All who wait are to be written down anew.
     waits_anew: Notify,
     settle: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -215,6 +218,7 @@ impl Shared {
             notifier: Notifier::default(),
             order: Order::default(),
             nodes: Mutex::default(),
+            is_guest: AtomicBool::new(false),
             waits_anew: Notify::new(),
             settle,
             who: fastrand::u64(..),
@@ -299,7 +303,7 @@ impl Store for PostgresStore {
     }
 
     fn lease(&self) -> Option<Duration> {
-        Some(self.0.shared.lease)
+        (!self.0.shared.is_guest()).then_some(self.0.shared.lease)
     }
 
     fn sql_schema(&self) -> Option<String> {
@@ -326,7 +330,11 @@ impl Store for PostgresStore {
         let is_wanted = jobs.iter().any(|job| job.wanted_by.is_some());
         let turn = is_wanted.then(|| self.0.shared.order.line_up(Side::Take));
         let enqueues = self.0.enqueues.clone();
-        self.ask(move |_| async move {
+        self.ask(move |shared| async move {
+            if is_wanted && shared.is_guest() {
+                let why = "cannot want a job: permission denied, for the role of this process may only enqueue";
+                return Err(StoreError::permanent(why));
+            }
             if let Some(turn) = &turn {
                 turn.come().await;
             }

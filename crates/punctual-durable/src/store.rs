@@ -56,7 +56,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// The present by the store's clock, as well as this process knows it.
     fn now(&self) -> Timestamp;
 
-    /// How long a node's lease lasts without a heartbeat; `None` if one process owns the store, so that its life is the lease.
+    /// How long a node's lease lasts without a heartbeat; `None` if there is none to renew: one process owns the store, so that its life is the lease, or this
+    /// process may not have one.
     fn lease(&self) -> Option<Duration>;
 
     /// How often to look without having been told, where signals can be lost; `None` if they cannot.

@@ -15,7 +15,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use postgres::config::Host;
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::proxy::Proxy;
 
@@ -202,6 +202,32 @@ pub fn url() -> &'static str {
 pub fn connect(url: &str) -> Result<Client, postgres::Error> {
     let mut config: Config = url.parse()?;
     config.connect_timeout(Duration::from_secs(10)).connect(NoTls)
+}
+
+/// All that a question is answered with, as text: one line per row.
+///
+/// # Errors
+/// What the server says against it.
+pub fn ask(client: &mut Client, sql: &str) -> Result<Vec<String>, String> {
+    let rows = client.simple_query(sql).map_err(|error| match error.as_db_error() {
+        Some(error) => error.message().to_owned(),
+        None => error.to_string(),
+    })?;
+    let line =
+        |row: &SimpleQueryRow| (0..row.len()).map(|column| row.get(column).unwrap_or("")).collect::<Vec<_>>().join(" ");
+    let rows = rows.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(line(row)),
+        _ => None,
+    });
+    Ok(rows.collect())
+}
+
+/// The only answer.
+///
+/// # Panics
+/// If the server says anything against it.
+pub fn one(client: &mut Client, sql: &str) -> String {
+    ask(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}")).join("\n")
 }
 
 /// A proxy before a server, and where clients reach the server through it.

@@ -1,4 +1,4 @@
-//! What the functions in the database promise to those who call them there, beyond what a store can be asked: rights, days, and who is
+//! What the functions in the database promise to those who call them there, beyond what a store can be asked: days, turns, and who is
 //! told.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
@@ -6,7 +6,7 @@
 use postgres::Client;
 use punctual_durable::PostgresOptions;
 use punctual_testkit::block_on;
-use punctual_testkit::postgres::Schema;
+use punctual_testkit::postgres::{Schema, ask, one};
 
 /// A day, in microseconds.
 const DAY: i64 = 86_400_000_000;
@@ -29,122 +29,6 @@ fn open_with(jobs: u8, tenants: u8) -> (Schema, Client) {
     let enqueue = format!("SELECT e.status FROM {numbers}, LATERAL enqueue('k', to_json(n), 't' || n % {tenants}) e");
     assert_eq!(ask(&mut client, &enqueue).unwrap(), vec!["new"; jobs.into()]);
     (schema, client)
-}
-
-/// All that a question is answered with, as text: one line per row.
-fn ask(client: &mut Client, sql: &str) -> Result<Vec<String>, String> {
-    let rows = client.simple_query(sql).map_err(|error| match error.as_db_error() {
-        Some(error) => error.message().to_owned(),
-        None => error.to_string(),
-    })?;
-    let line = |row: &postgres::SimpleQueryRow| {
-        (0..row.len()).map(|column| row.get(column).unwrap_or("")).collect::<Vec<_>>().join(" ")
-    };
-    let rows = rows.iter().filter_map(|message| match message {
-        postgres::SimpleQueryMessage::Row(row) => Some(line(row)),
-        _ => None,
-    });
-    Ok(rows.collect())
-}
-
-/// The only answer.
-fn one(client: &mut Client, sql: &str) -> String {
-    ask(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}")).join("\n")
-}
-
-/// Roles that go with the test, whatever becomes of it.
-struct Roles(Client, [String; 3]);
-
-impl Roles {
-    fn new(schema: &Schema) -> Self {
-        let names = ["app", "node", "people"].map(|role| format!("{}_{role}", schema.name()));
-        let mut roles = Self(schema.connect(), names);
-        for name in roles.1.clone() {
-            one(&mut roles.0, &format!("CREATE ROLE {name} LOGIN"));
-        }
-        roles
-    }
-
-    /// A connection that speaks for one of them.
-    fn speak(&self, schema: &Schema, role: usize) -> Client {
-        let mut client = schema.connect();
-        // Not `SET ROLE`: who is behind a role would still be the owner.
-        one(&mut client, &format!("SET SESSION AUTHORIZATION {}", self.1[role]));
-        client
-    }
-}
-
-impl Drop for Roles {
-    fn drop(&mut self) {
-        for name in &self.1 {
-            let _ = self.0.batch_execute(&format!("DROP OWNED BY {name}; DROP ROLE {name}"));
-        }
-    }
-}
-
-/// Each role can do its own work and nothing beyond, and none touches a table.
-#[test]
-fn roles_have_the_rights_they_need_and_no_others() {
-    let (schema, mut owner) = open();
-    let roles = Roles::new(&schema);
-    let [app, node, people] = &roles.1;
-    one(&mut owner, &format!("SELECT grant_roles('{app}', '{node}', '{people}')"));
-
-    let mut app = roles.speak(&schema, 0);
-    assert_eq!(one(&mut app, "SELECT status FROM enqueue('k', unique_key => 'u')"), "new");
-    assert_eq!(one(&mut app, "SELECT status FROM enqueue('k', unique_key => 'u', on_conflict => 'join')"), "joined");
-    let mut node = roles.speak(&schema, 1);
-    one(&mut node, "SELECT join_node(1, 'n', '{k}', '{}', 4, 15000000)");
-    assert_eq!(one(&mut node, "SELECT kind FROM claim(1, 9, '{k}', '{9}') WHERE id IS NOT NULL"), "k");
-    assert_eq!(one(&mut node, "SELECT prune(0, 0, 0, 0, 9)"), "0", "it may make and drop days");
-    assert_eq!(one(&mut node, "SELECT count(*) FROM migration"), "1", "it can see which version the store has");
-    let mut people = roles.speak(&schema, 2);
-    assert_eq!(one(&mut people, "SELECT running FROM totals()"), "1");
-    assert_eq!(one(&mut people, "SELECT stage FROM jobs"), "running");
-
-    let denied = |client: &mut Client, sql: &str| {
-        let error = ask(client, sql).expect_err(sql);
-        assert!(error.starts_with("permission denied"), "{sql}: {error}");
-    };
-    let id = "'00000000-0000-7000-8000-000000000001'";
-    let give = format!(
-        "SELECT count(*) FROM enqueue_alike(ARRAY[{id}::uuid], '{{1}}', 'k', '', NULL, 0::smallint, 1, NULL, 0, NULL, 3, 3, 1, 1, NULL, NULL, 1)"
-    );
-    for sql in [
-        &format!("SELECT * FROM get({id})"),
-        "SELECT * FROM claim(1, 9, '{k}', '{9}')",
-        "SELECT payload FROM jobs",
-        &give,
-    ] {
-        denied(&mut app, sql);
-    }
-    assert_eq!(one(&mut node, &give), "1");
-    for sql in [
-        "SELECT * FROM erase('')",
-        "SELECT * FROM query(NULL, NULL, NULL, NULL, NULL, NULL, NULL, 9)",
-        "SELECT * FROM jobs",
-    ] {
-        denied(&mut node, sql);
-    }
-    for client in [&mut app, &mut node, &mut people] {
-        for sql in ["SELECT * FROM job", "DELETE FROM tenant", &format!("SELECT settle({id}, 'failed', '', 0)")] {
-            denied(client, sql);
-        }
-        assert_eq!(ask(client, "SELECT clock(1)").unwrap_err(), "only the owner of the store may say what time it is");
-    }
-}
-
-/// A table of the caller's, with the name of one of ours, is not taken for it by functions that act for their owner.
-#[test]
-fn a_callers_own_table_deceives_nobody() {
-    let (schema, mut owner) = open();
-    let schema = schema.name();
-    one(&mut owner, "SET search_path = pg_temp, public");
-    one(&mut owner, &format!("CREATE TEMP TABLE job (LIKE {schema}.job)"));
-    assert_eq!(one(&mut owner, &format!("SELECT status FROM {schema}.enqueue('k')")), "new");
-    assert_eq!(one(&mut owner, &format!("SELECT ready FROM {schema}.totals()")), "1");
-    assert_eq!(one(&mut owner, "SELECT count(*) FROM pg_temp.job"), "0");
-    assert_eq!(one(&mut owner, &format!("SELECT count(*) FROM {schema}.job")), "1");
 }
 
 /// An ended job, told to the ledger; `held` holds its unique key for ten days.

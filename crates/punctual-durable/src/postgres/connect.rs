@@ -291,7 +291,7 @@ impl<'a> Tries<'a> {
                 }
                 return None;
             }
-            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Other => {}
+            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Denied | Kind::Other => {}
             Kind::Lost => {
                 drop(Object::take(client));
                 if self.elsewhere > 0 && fault.told.is_transient() {

@@ -28,6 +28,8 @@ pub(super) enum Kind {
     ReadOnly,
     /// The connection is not to be used again.
     Lost,
+    /// The role that this process has may not do it.
+    Denied,
     /// Nothing but telling the caller.
     Other,
 }
@@ -64,6 +66,11 @@ impl Fault {
         Self { told, kind: Kind::Lost }
     }
 
+    /// And what somebody must do about it, for it does not pass by itself.
+    pub(super) fn advise(self, advice: &str) -> Self {
+        Self { told: StoreError::permanent(format!("{}; {advice}", self.told)), ..self }
+    }
+
     /// It took too long, or there was no connection to be had: whether it was done is unknown.
     pub(super) fn timed_out(what: &str, why: impl std::fmt::Display) -> Self {
         Self { told: StoreError::transient(format!("cannot {what}: {why}")), kind: Kind::Lost }
@@ -92,6 +99,7 @@ fn kind(state: &str) -> Kind {
     match state {
         "40001" | "40P01" => Kind::Again,
         "25006" => Kind::ReadOnly,
+        "42501" => Kind::Denied,
         "0A000" | "26000" | "42P05" => Kind::Unprepared,
         _ => match state.get(..2) {
             Some("22" | "54") => Kind::Data,
@@ -133,5 +141,6 @@ mod tests {
         assert_eq!([kind("40001"), kind("40P01")], [Kind::Again; 2]);
         assert!(["08006", "40003", "57P01", "25006", "53100"].map(kind).iter().all(|&kind| kind != Kind::Again));
         assert_eq!((kind("54000"), kind("22P05"), kind("25006")), (Kind::Data, Kind::Data, Kind::ReadOnly));
+        assert_eq!(kind("42501"), Kind::Denied);
     }
 }

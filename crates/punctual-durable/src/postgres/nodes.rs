@@ -1,12 +1,13 @@
 //! Nodes: their signs of life, what they want, and what time brings.
 
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use tokio_postgres::types::Type;
 
 use super::Shared;
 use super::connect::Function;
-use super::error::Fault;
+use super::error::{Fault, Kind};
 use super::jobs::{PRESENT, next_instant};
 use super::rows::{Parameter, Reader, SCHEDULE, count, micros, node, node_sql, schedule, uuid};
 use crate::id::{JobId, NodeId};
@@ -23,8 +24,15 @@ const UNWANT: Function = Function::new("unwant", "stop wanting a job").repeatabl
 const NODES: Function = Function::new("nodes", "look up the nodes").repeatable();
 
 impl Shared {
+    /// A process that runs nothing needs no lease to enqueue, and if its role may not have one, it goes without.
     pub(super) async fn join(&self, beat: Beat) -> Result<(), Fault> {
-        self.beat(JOIN, &beat).await?;
+        match self.beat(JOIN, &beat).await {
+            Err(fault) if fault.kind == Kind::Denied && beat.workers == 0 => {
+                self.is_guest.store(true, Ordering::Release);
+                return Ok(());
+            }
+            joined => joined?,
+        };
         // Others may have thought that they were alone.
         self.notifier.greet();
         // The newest first: an older one may be what this process was before it lost its lease.
@@ -88,7 +96,15 @@ impl Shared {
         }
     }
 
+    /// Whether the role of this process may only enqueue: then it is no node, and has no lease.
+    pub(super) fn is_guest(&self) -> bool {
+        self.is_guest.load(Ordering::Acquire)
+    }
+
     pub(super) async fn leave(&self, node: NodeId) -> Result<(), Fault> {
+        if self.is_guest() {
+            return Ok(());
+        }
         let (id, at) = (node_sql(node), self.clock.given());
         self.database.call(LEAVE, "*", &[(&id, Type::INT8), (&at, Type::INT8)]).await?;
         self.change_nodes(|nodes| nodes.retain(|&other| other != node));

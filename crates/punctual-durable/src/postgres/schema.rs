@@ -6,10 +6,11 @@
 //! 2. Functions are replaced by those of a newer version only. While a cluster is being updated its older nodes call the newer
 //!    functions, so a newer version keeps the signatures that an older one calls.
 
+use deadpool_postgres::ClientWrapper;
 use tokio_postgres::types::Type;
 
 use super::connect::Database;
-use super::error::Fault;
+use super::error::{Fault, Kind};
 use crate::error::StoreError;
 
 /// What brings the tables from each version to the next.
@@ -163,39 +164,57 @@ impl Installed {
 pub(super) async fn install(database: &Database, name: &SchemaName) -> Result<(), Fault> {
     let ours = Installed::ours();
     let mut client = database.client(OPENING).await?;
-    let fault = |error: tokio_postgres::Error| Fault::new(OPENING, &error);
-    // Looked at first, so that a user who may only use the tables can open the store.
-    let found = look(&client, name).await.map_err(fault)?;
+    // Looked at first, so that a user who may only use the functions can open the store.
+    let found = look(&client, name).await;
+    let found =
+        found.map_err(|error| denied(&error, || "its owner must call `grant_roles` for this role".to_owned()))?;
     if found.has_tables_of(&ours) && found.has_functions_of(&ours) {
         return Ok(());
     }
-    let transaction = client.transaction().await.map_err(fault)?;
+    let advice = || {
+        let name = name.quoted();
+        match found {
+            Installed { tables: 0, .. } => format!("schema {name} is missing, and must be made by a role that may"),
+            _ => format!("schema {name} is of another version, and its owner must open it with this one first"),
+        }
+    };
+    update(&mut client, name, &ours).await.map_err(|error| denied(&error, advice))
+}
+
+/// Makes what is missing, in one transaction.
+async fn update(client: &mut ClientWrapper, name: &SchemaName, ours: &Installed) -> Result<(), tokio_postgres::Error> {
+    let transaction = client.transaction().await?;
     let lock = literal(&format!("punctual schema {}", name.plain()));
     let lock = format!("SELECT pg_advisory_xact_lock(hashtextextended({lock}, 0))");
-    transaction.batch_execute(&lock).await.map_err(fault)?;
-    let found = look(transaction.client(), name).await.map_err(fault)?;
-    transaction.batch_execute(&preparation(name)).await.map_err(fault)?;
+    transaction.batch_execute(&lock).await?;
+    let found = look(transaction.client(), name).await?;
+    transaction.batch_execute(&preparation(name)).await?;
     for (version, script) in (1..).zip(MIGRATIONS).skip(usize::try_from(found.tables).unwrap_or(0)) {
-        transaction.batch_execute(script).await.map_err(fault)?;
-        let note = format!("INSERT INTO migration (version) VALUES ({version})");
-        transaction.batch_execute(&note).await.map_err(fault)?;
+        transaction.batch_execute(script).await?;
+        transaction.batch_execute(&format!("INSERT INTO migration (version) VALUES ({version})")).await?;
     }
-    if !found.has_functions_of(&ours) {
+    if !found.has_functions_of(ours) {
         for script in FUNCTIONS {
-            transaction.batch_execute(script).await.map_err(fault)?;
+            transaction.batch_execute(script).await?;
         }
         let note = format!(
             "DELETE FROM functions; INSERT INTO functions (version, fingerprint) VALUES ({}, {})",
             ours.functions,
             literal(&ours.fingerprint)
         );
-        transaction.batch_execute(&note).await.map_err(fault)?;
+        transaction.batch_execute(&note).await?;
     }
     if found.tables == 0 {
         // Made later, they would hold up the first jobs that end.
-        transaction.batch_execute("SELECT make_partitions(present(NULL))").await.map_err(fault)?;
+        transaction.batch_execute("SELECT make_partitions(present(NULL))").await?;
     }
-    transaction.commit().await.map_err(fault)
+    transaction.commit().await
+}
+
+/// A role that may not do what is to be done hears who must.
+fn denied(error: &tokio_postgres::Error, advice: impl FnOnce() -> String) -> Fault {
+    let fault = Fault::new(OPENING, error);
+    if fault.kind == Kind::Denied { fault.advise(&advice()) } else { fault }
 }
 
 /// What there is.

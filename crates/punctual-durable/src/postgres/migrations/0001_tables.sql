@@ -246,3 +246,6 @@ CREATE TABLE schedule (
 );
 CREATE INDEX schedule_next ON schedule (next) WHERE next IS NOT NULL AND NOT paused;
 CREATE INDEX schedule_tenant ON schedule (tenant);
+
+-- The roles that were given rights, and which: 1 to enqueue, 2 to work, 3 to manage. What a newer version adds is opened to them too.
+CREATE TABLE granted (role text PRIMARY KEY, rank int NOT NULL);
