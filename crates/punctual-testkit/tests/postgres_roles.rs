@@ -123,7 +123,7 @@ const MAY_CALL: [(&str, &str); 4] = [
     (
         "nobody",
         "absorb absorb_work account admit catch_up choose choose_a_few choose_with_care doors drop_partitions enqueue_one expire expiry_error
-         find_job foresee forget_ended given give_up grant_roles index_days instant is_known later let_go live_of lock_job lose make_partitions move
+         find_job foresee forget_ended give_up grant_roles index_days instant is_known later let_go live_of lock_job lose make_partitions move
          nanos new_id next_tend numbers open_doors present promote ran_by settle starts take_interest take_news take_waiting tally tell_ended
          wait_for_turn",
     ),
@@ -265,6 +265,89 @@ fn a_callers_own_table_deceives_nobody() {
     assert_eq!(one(&mut owner, &format!("SELECT ready FROM {schema}.totals()")), "1");
     assert_eq!(one(&mut owner, "SELECT count(*) FROM pg_temp.job"), "0");
     assert_eq!(one(&mut owner, &format!("SELECT count(*) FROM {schema}.job")), "1");
+}
+
+/// Functions that say nothing of where names are looked for, so that they can become part of the statements that call them, or because they are called too often. Each name in
+/// them says whose it is.
+const PURE: [&str; 4] = ["later", "nanos", "present", "starts"];
+
+/// Whatever its caller looks through: a name in a function is one of the store's, or the system's.
+#[test]
+fn every_function_says_where_names_are_looked_for() {
+    let (schema, mut owner) = open();
+    let unsaid = format!(
+        "SELECT proname FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND (proconfig @> ARRAY['search_path={}, pg_temp']) IS NOT TRUE ORDER BY 1",
+        schema.name()
+    );
+    assert_eq!(ask(&mut owner, &unsaid).unwrap(), PURE);
+}
+
+/// What a schema needs to deceive whoever looks through it first: operators, functions, tables and types with the names of others.
+const DECEIT: &str = "
+CREATE FUNCTION evil.deceive() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'deceived'; END $$;
+DO $$
+DECLARE
+    l text; r text; op text; name text;
+BEGIN
+    FOREACH l IN ARRAY '{bigint,int,numeric,float8}'::text[] LOOP
+        FOREACH r IN ARRAY '{bigint,int,numeric,float8}'::text[] LOOP
+            EXECUTE format('CREATE FUNCTION evil.wrong(%s, %s) RETURNS bigint LANGUAGE sql AS ''SELECT evil.deceive()''', l, r);
+            FOREACH op IN ARRAY '{+,-,*,/,%,<,>,<=,>=,=}'::text[] LOOP
+                EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.wrong)', op, l, r);
+            END LOOP;
+        END LOOP;
+    END LOOP;
+    FOREACH name IN ARRAY ARRAY['statement_timestamp()', 'clock_timestamp()', 'gen_random_uuid()', 'current_schema()', 'pg_has_role(name, name, text)',
+        'extract(text, timestamptz)', 'date_part(text, timestamptz)', 'extract(text, interval)', 'date_part(text, interval)', 'to_timestamp(float8)',
+        'later(bigint, bigint)', 'nanos(interval)', 'present(bigint)', 'catch_up(bigint)', 'doors()'] LOOP
+        EXECUTE format('CREATE FUNCTION evil.%s RETURNS bigint LANGUAGE sql AS ''SELECT evil.deceive()''', name);
+    END LOOP;
+    FOREACH name IN ARRAY '{job,sched,history,tenant,ledger,node,run,uuid,numeric}'::text[] LOOP
+        EXECUTE format('CREATE TABLE evil.%I (n int)', name);
+        EXECUTE format('CREATE TEMP TABLE %I (n int)', name);
+    END LOOP;
+END $$;
+";
+
+/// Whoever calls the functions may look through anything before the system's own names. It changes nothing.
+#[test]
+fn a_hostile_path_deceives_nobody() {
+    let (schema, mut owner) = open();
+    let (name, evil) = (schema.name(), format!("{}_evil", schema.name()));
+    one(&mut owner, &format!("CREATE SCHEMA {evil}"));
+    one(&mut owner, &DECEIT.replace("evil", &evil));
+    one(&mut owner, &format!("SET search_path = pg_temp, {evil}, pg_catalog"));
+    for sql in ["SELECT 1::bigint + 1::bigint", "SELECT statement_timestamp()", "SELECT 2 > 1.0"] {
+        assert_eq!(ask(&mut owner, sql).unwrap_err(), "deceived", "the fault happens: {sql}");
+    }
+    let tenant = |row: &str| format!("jsonb_populate_record(NULL::our.tenant, '{row}')");
+    let limited = tenant(r#"{"running_max": 7, "running": 2}"#);
+    let rated = tenant(r#"{"rate_gap": 10, "rate_tolerance": 20, "rate_next": 115}"#);
+    let starts = format!("SELECT our.starts(9, {limited}, 0), our.starts(9, {rated}, 100)");
+    let calls = [
+        ("SELECT our.later(1, 1001), our.later(4000000000000000000, 1), our.later(1, NULL)", "3 4000000000000000000 "),
+        ("SELECT our.nanos('1 hour'), our.nanos('9999 years')", "3600000000000 9000000000000000000"),
+        ("SELECT our.present(7), our.present(NULL) OPERATOR(pg_catalog.=) our.clock()", "7 t"),
+        (&starts, "5 1"),
+        (
+            "SELECT status FROM our.enqueue('k', due => '2001-02-03 04:05:06Z', start_within => '9999 years', deadline_after => '1 day')",
+            "new",
+        ),
+        ("SELECT our.join_node(1, 'n', '{k}', '{}', 4, 15000000)", ""),
+        ("SELECT count(id) FROM our.claim(1, 9, '{k}', '{9}')", "1"),
+        ("SELECT running FROM our.totals()", "1"),
+        ("SELECT due AT TIME ZONE 'UTC' FROM our.jobs", "2001-02-03 04:05:06"),
+        (
+            "SELECT f.stage FROM our.jobs j, our.finish(1, ARRAY[j.id], '{1}', '{retry}', '{no}', NULL, '{60000000}') f",
+            "scheduled",
+        ),
+        ("SELECT w.was FROM our.jobs j, our.cancel(j.id, 'enough') w", "scheduled"),
+        ("SELECT our.prune(0, 0, 0, 0, 9), our.expiry_error(NULL)", "1 its time ran out"),
+    ];
+    for (sql, answer) in calls {
+        assert_eq!(one(&mut owner, &sql.replace("our.", &format!("{name}."))), answer, "{sql}");
+    }
+    one(&mut owner, &format!("SET search_path = pg_catalog; DROP SCHEMA {evil} CASCADE"));
 }
 
 /// The blocks of a language in a guide, as they stand there.

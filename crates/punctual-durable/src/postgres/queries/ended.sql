@@ -5,8 +5,8 @@ LANGUAGE sql STABLE AS $$
     SELECT ARRAY(
         SELECT DISTINCT i.id FROM unnest(ids) AS i (id)
         WHERE NOT EXISTS (
-            SELECT FROM sched s WHERE s.id = i.id AND (s.expires_at <= present(at)) IS NOT TRUE
+            SELECT FROM sched s WHERE s.id = i.id AND (s.expires_at <= (SELECT present(at))) IS NOT TRUE
             UNION ALL
-            SELECT FROM job j WHERE j.id = i.id AND j.outcome IS NULL AND (j.expires_at <= present(at)) IS NOT TRUE)
+            SELECT FROM job j WHERE j.id = i.id AND j.outcome IS NULL AND (j.expires_at <= (SELECT present(at))) IS NOT TRUE)
         ORDER BY i.id)
 $$ SET search_path FROM CURRENT;

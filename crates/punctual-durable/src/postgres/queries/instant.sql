@@ -8,4 +8,4 @@ LANGUAGE sql IMMUTABLE AS $$
                      'YYYY-MM-DD"T"HH24:MI:SS')
              || rtrim(to_char((at % 1000000 + 1000000) % 1000000, '"."FM000000'), '0.') || 'Z'
     END
-$$;
+$$ SET search_path FROM CURRENT;

@@ -12,7 +12,7 @@ LANGUAGE sql IMMUTABLE AS $$
     UNION ALL
     SELECT unnest('{edit,query,explain,redrive,purge,set_tenant,tenant_records,totals,cancel_tenant,erase,remove_schedule,
                     pause_schedule,schedules,nodes}'::text[]), 3
-$$;
+$$ SET search_path FROM CURRENT;
 
 -- Opens to a role the doors up to its rank.
 CREATE OR REPLACE FUNCTION open_doors(to_role text, up_to int) RETURNS void
