@@ -16,4 +16,6 @@ BEGIN
         DELETE FROM interest i USING unnest(ended) e WHERE i.job = e.id AND e.while_wanted;
     END IF;
     PERFORM tell_ended(ARRAY(SELECT e.id FROM unnest(ended) e));
-END $$ SET search_path FROM CURRENT;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan;

@@ -15,4 +15,5 @@ BEGIN
     ELSIF awaited IS NOT NULL THEN
         PERFORM pg_notify(current_schema(), 'e' || array_to_string(awaited, ','));
     END IF;
-END $$ SET search_path FROM CURRENT;
+END $$ SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan;
