@@ -415,6 +415,25 @@ fn the_guide_to_transactions_can_be_typed_as_it_stands() {
     );
 }
 
+/// The guide names every parameter that there is, in order; and its Rust for another driver is that of the example, which is run.
+#[test]
+fn the_guide_to_transactions_leaves_nothing_out() {
+    let (_schema, mut owner) = open();
+    let table = ENQUEUE.split_once("| parameter |").unwrap().1;
+    let first = |row: &'static str| row.strip_prefix("| `").and_then(|row| row.split(" |").next());
+    let named: Vec<&str> =
+        table.lines().filter_map(first).flat_map(|names| names.trim_end_matches('`').split("`, `")).collect();
+    let there = "SELECT unnest(proargnames[:pronargs]) FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = current_schema()::regnamespace";
+    assert_eq!(ask(&mut owner, there).unwrap(), named);
+
+    let example = include_str!("../../../examples/src/bin/enqueue_with_sqlx.rs");
+    let [block] = blocks(ENQUEUE, "rust,ignore")[..] else { panic!("another block has come to the guide") };
+    let lines: Vec<&str> = example.lines().map(str::trim).collect();
+    for line in block.lines().map(str::trim) {
+        assert!(lines.contains(&line), "the example does not say {line}");
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Mail(u32);
 

@@ -1,5 +1,5 @@
--- Drops the days of jobs that succeeded before an instant; answers how many jobs were in them. Few, because `prune` takes what is old one
--- by one: this gives the space back. A day stays while the period of a job in it holds a unique key, and while somebody is at work in
+-- Drops the days of jobs that succeeded before an instant; answers how many jobs were in them. All of the day, unless jobs are kept for less than
+-- a day, which `prune` takes one by one. A day stays while the period of a job in it holds a unique key, and while somebody is at work in
 -- it: a drop locks all of `history`, so it waits for a moment only, and comes last in its transaction. The jobs are counted under a
 -- lock that lets others read.
 CREATE OR REPLACE FUNCTION drop_partitions(before bigint, t bigint) RETURNS bigint
