@@ -209,26 +209,38 @@ impl SchedulePlan {
     }
 }
 
-/// When ticks are. Remembers the cron expressions it has read: reading them took at least a seventh of the CPU time of a tick.
+/// When ticks are. Remembers the cron expressions it has read, which took at least a seventh of the CPU time of a tick, and how many ticks of them it has counted:
+/// counted anew for each, those that are made up for one by one would take the square of the time.
 #[derive(Debug, Default)]
-pub(crate) struct Ticks(HashMap<Rule, Option<Cron>>);
+pub(crate) struct Ticks {
+    crons: HashMap<Rule, Option<Cron>>,
+    counts: HashMap<Rule, Count>,
+}
 
-/// How many expressions are remembered.
+/// How many expressions, and counts, are remembered.
 const REMEMBERED_MAX: usize = 1_000;
+
+/// From one tick that has come to a later one, so many further on.
+#[derive(Debug, Clone, Copy)]
+struct Count {
+    from: Timestamp,
+    to: Timestamp,
+    later: u64,
+}
 
 impl Ticks {
     /// The first tick after an instant.
     fn next(&mut self, rule: &Rule, after: Timestamp) -> Option<Timestamp> {
         match rule {
             Rule::Cron { expression, zone } => {
-                if !self.0.contains_key(rule) {
-                    if self.0.len() >= REMEMBERED_MAX {
-                        self.0.clear();
+                if !self.crons.contains_key(rule) {
+                    if self.crons.len() >= REMEMBERED_MAX {
+                        self.crons.clear();
                     }
                     let cron = Cron::parse(expression).and_then(|cron| cron.in_zone(zone)).ok();
-                    self.0.insert(rule.clone(), cron);
+                    self.crons.insert(rule.clone(), cron);
                 }
-                let cron = self.0.get(rule)?.as_ref()?;
+                let cron = self.crons.get(rule)?.as_ref()?;
                 cron.next_after(after.to_wall()).map(Timestamp::not_before)
             }
             Rule::Every { period, anchor } => {
@@ -250,14 +262,38 @@ impl Ticks {
             let later = (now.micros() - tick.micros()) / period;
             return (Timestamp::from_micros(tick.micros() + later * period), u64::try_from(later).unwrap_or(0));
         }
-        let (mut last, mut later) = (tick, 0);
-        while let Some(next) = self.next(rule, last).filter(|&next| next <= now) {
-            (last, later) = (next, later + 1);
-            if later == COUNTED_MAX {
-                return (now, later);
-            }
+        let mut count = self.counted(rule, tick, now).unwrap_or(Count { from: tick, to: tick, later: 0 });
+        while count.later < COUNTED_MAX
+            && let Some(next) = self.next(rule, count.to).filter(|&next| next <= now)
+        {
+            (count.to, count.later) = (next, count.later + 1);
         }
-        (last, later)
+        if count.later > 0 {
+            if self.counts.len() >= REMEMBERED_MAX {
+                self.counts.clear();
+            }
+            self.counts.insert(rule.clone(), count);
+        }
+        (if count.later == COUNTED_MAX { now } else { count.to }, count.later)
+    }
+
+    /// What was counted the last time, from this tick on.
+    fn counted(&mut self, rule: &Rule, tick: Timestamp, now: Timestamp) -> Option<Count> {
+        let holds = |count: &Count| count.from <= tick && tick <= count.to && count.to <= now;
+        let mut count = self.counts.remove(rule).filter(holds)?;
+        while count.from < tick {
+            (count.from, count.later) = (self.next(rule, count.from)?, count.later.checked_sub(1)?);
+        }
+        (count.from == tick).then_some(count)
+    }
+
+    /// The tick that is so many further on.
+    fn later(&mut self, rule: &Rule, tick: Timestamp, count: u64) -> Option<Timestamp> {
+        if let Rule::Every { period, .. } = rule {
+            let (period, count) = (i64::try_from(period.as_micros()).ok()?, i64::try_from(count).ok()?);
+            return tick.micros().checked_add(period.checked_mul(count)?).map(Timestamp::from_micros);
+        }
+        (0..count).try_fold(tick, |tick, _| self.next(rule, tick))
     }
 }
 
@@ -276,9 +312,13 @@ pub(crate) fn fire(ticks: &mut Ticks, schedule: &Schedule, now: Timestamp, id: J
     Some(match schedule.missed {
         Missed::Skip if now.since(last) > ON_TIME => fire(next, later, None),
         Missed::Skip => fire(next, later, job(last, 0)),
-        // One after the other, since a schedule rests while its job is live; of too many the oldest are skipped.
-        Missed::All { max } if later <= u64::from(max) => fire(ticks.next(&schedule.rule, tick), 0, job(tick, 0)),
-        Missed::All { .. } => fire(ticks.next(&schedule.rule, tick), 0, None),
+        // Of too many the oldest are skipped, this one and more, in one step.
+        Missed::All { max } if later > u64::from(max) => {
+            let skipped = later - u64::from(max);
+            fire(ticks.later(&schedule.rule, tick, skipped), skipped - 1, None)
+        }
+        // The others one after the other, since a schedule rests while its job is live.
+        Missed::All { .. } => fire(ticks.next(&schedule.rule, tick), 0, job(tick, 0)),
         // `Once`, and what may come after it.
         _ => fire(next, later, job(last, later)),
     })
@@ -335,6 +375,29 @@ mod tests {
         assert_eq!(fired(Missed::All { max: 2 }, now), (Some(hour(4)), None, 0));
     }
 
+    /// C17, C36: of ticks that are too many to be made up for, each was skipped by a step of its own, and for each the rest was counted again: a node that came back after an hour
+    /// of an every-second schedule did nothing else for half a minute. They are skipped in one step, and what was counted is remembered.
+    #[test]
+    fn what_is_too_much_is_skipped_in_one_step() {
+        let now = hour(6).after(Duration::from_secs(1800));
+        assert_eq!(fired(Missed::All { max: 1 }, now), (Some(hour(5)), None, 1));
+        assert_eq!(fired(Missed::All { max: 0 }, now), (Some(hour(6)), None, 2));
+        let rule = Rule::Cron { expression: "*/2 * * * *".into(), zone: "Europe/Paris".into() };
+        let mut schedule = Schedule { rule, ..hourly(Missed::All { max: 3 }, 3) };
+        let mut ticks = Ticks::default();
+        let skip = fire(&mut ticks, &schedule, now, JobId::from_u128(2)).unwrap();
+        assert_eq!((skip.next, skip.missed, skip.job), (Some(now.before(Duration::from_secs(360))), 101, None));
+        let mut fired = Vec::new();
+        schedule.next = skip.next;
+        while let Some(fire) = fire(&mut ticks, &schedule, now, JobId::from_u128(2)) {
+            assert_eq!(Some(&fire), self::fire(&mut Ticks::default(), &schedule, now, JobId::from_u128(2)).as_ref());
+            fired.push((fire.tick, fire.missed));
+            schedule.next = fire.next;
+        }
+        let kept = [6, 4, 2, 0].map(|minutes| (now.before(Duration::from_secs(minutes * 60)), 0));
+        assert_eq!(fired, kept);
+    }
+
     #[test]
     fn the_grid_does_not_drift() {
         let rule = Rule::Every { period: Duration::from_secs(3600), anchor: hour(1) };
@@ -355,6 +418,6 @@ mod tests {
             assert_eq!(ticks.next(&daily("Asia/Tokyo"), hour(0)), Some(hour(3)));
             assert_eq!(ticks.next(&daily("Nowhere"), hour(0)), None);
         }
-        assert_eq!(ticks.0.len(), 3);
+        assert_eq!(ticks.crons.len(), 3);
     }
 }
