@@ -11,6 +11,7 @@
 
 mod alarm;
 mod claim;
+mod fire;
 mod shutdown;
 mod stops;
 mod tend;
@@ -35,8 +36,9 @@ use crate::reserve::Reserve;
 use crate::run::{Done, Run, Stop};
 use crate::schedule::Ticks;
 use crate::signals::{Heard, Listener};
-use crate::store::{Claim, Claimed, Finish, Finished, Reply, Tended, Verdict};
+use crate::store::{Claim, Claimed, Finish, Finished, Fired, Reply, Tended, Verdict};
 use crate::time::Timestamp;
+use fire::Firing;
 use shutdown::Shutdown;
 use tend::Tend;
 
@@ -58,6 +60,7 @@ pub(crate) struct Worker {
     claiming: Option<(Claim, Reply<Claimed>)>,
     tending: Option<((), Reply<Tended>)>,
     pruning: Option<((), Reply<usize>)>,
+    firing: Firing,
     answers: Answers,
     ticks: Ticks,
     /// The store may have something to give.
@@ -106,11 +109,13 @@ struct Answers {
     claimed: Option<Answer<Claim, Claimed>>,
     tended: Option<Answer<(), Tended>>,
     pruned: Option<Answer<(), usize>>,
+    fired: Vec<Result<Fired, StoreError>>,
 }
 
 impl Answers {
     const fn has_any(&self) -> bool {
-        self.finished.is_some() || self.claimed.is_some() || self.tended.is_some() || self.pruned.is_some()
+        let has_one = self.finished.is_some() || self.claimed.is_some() || self.tended.is_some();
+        has_one || self.pruned.is_some() || !self.fired.is_empty()
     }
 }
 
@@ -143,6 +148,7 @@ impl Worker {
             claiming: None,
             tending: None,
             pruning: None,
+            firing: Firing::default(),
             answers: Answers::default(),
             ticks: Ticks::default(),
             is_hungry: true,
@@ -251,6 +257,7 @@ impl Worker {
         if self.tending.take().is_some() || self.tend == Tend::WithClaim {
             self.tend = Tend::Now;
         }
+        self.give_up_firing();
         self.node = self.jobs.node_id();
         self.listener = self.jobs.store().signals().listen(self.node);
         self.is_hungry = true;
@@ -270,7 +277,7 @@ impl Worker {
 
     /// One turn: everything there is to ask the store, and what it has answered.
     async fn turn(&mut self) -> Result<(), StoreError> {
-        self.heed_answers().await?;
+        self.heed_answers()?;
         if !self.jobs.heart().is_joined() {
             return Ok(());
         }
@@ -293,19 +300,21 @@ impl Worker {
             self.claiming = Some((claim.clone(), self.jobs.store().claim(claim)));
         }
         self.begin_tending();
+        self.begin_firing();
         self.begin_pruning();
         Ok(())
     }
 
     /// Does what the answers that are there call for.
-    async fn heed_answers(&mut self) -> Result<(), StoreError> {
-        let Answers { finished, claimed, tended, pruned } = std::mem::take(&mut self.answers);
+    fn heed_answers(&mut self) -> Result<(), StoreError> {
+        let Answers { finished, claimed, tended, pruned, fired } = std::mem::take(&mut self.answers);
         // All are heeded before any error counts: what was claimed must run, whatever became of the rest.
         let mut is_well = Ok(());
         let said = [
             finished.as_ref().map(|(_, answer)| answer.is_ok()),
             claimed.as_ref().map(|(_, answer)| answer.is_ok()),
             tended.as_ref().map(|(_, answer)| answer.is_ok()),
+            (!fired.is_empty()).then(|| fired.iter().all(Result::is_ok)),
         ];
         if said.contains(&Some(true)) && !said.contains(&Some(false)) {
             self.went_well();
@@ -335,10 +344,11 @@ impl Worker {
             None => {}
         }
         match tended {
-            Some(((), Ok(tended))) => is_well.and(self.tended(tended).await),
-            Some(((), Err(error))) => Err(error),
-            None => is_well,
+            Some(((), Ok(tended))) => self.tended(tended),
+            Some(((), Err(error))) => is_well = Err(error),
+            None => {}
         }
+        is_well.and(self.fired(fired))
     }
 
     /// After a claim whose answer was not heard: gives back what it was given and does not know of. Not while it could be about to hear of it.
@@ -406,6 +416,7 @@ impl Worker {
             answers.claimed = answer(&mut self.claiming, cx);
             answers.tended = answer(&mut self.tending, cx);
             answers.pruned = answer(&mut self.pruning, cx);
+            answers.fired = self.firing.answers(cx);
             if answers.has_any() {
                 return Poll::Ready(Heard::default());
             }
@@ -433,6 +444,7 @@ impl Worker {
     /// Whether another turn would ask the store for something.
     fn has_more_to_do(&self) -> bool {
         let has_more = self.should_tend()
+            || self.firing.may_ask()
             || (self.may_finish() && !self.finishes.is_empty())
             || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty());
         has_more && self.jobs.heart().is_joined()
@@ -456,7 +468,10 @@ impl Worker {
     /// Whether the store has something to answer, or has answered what is yet to be heeded.
     fn has_asked(&self) -> bool {
         let asks = self.finishing.is_some() || self.claiming.is_some() || self.tending.is_some();
-        asks || self.pruning.is_some() || self.answers.has_any() || self.listener.places() > 0
+        asks || self.firing.has_asked()
+            || self.pruning.is_some()
+            || self.answers.has_any()
+            || self.listener.places() > 0
     }
 }
 

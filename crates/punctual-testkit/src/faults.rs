@@ -42,6 +42,8 @@ struct Faults {
     silence: Option<Vec<Waker>>,
     /// Those whose answers are held back.
     held: Option<Vec<Waker>>,
+    /// Of this method alone.
+    held_of: Option<&'static str>,
     swallows: bool,
     unheard_one_in: u32,
     refusals: u64,
@@ -56,6 +58,7 @@ impl Faulty {
             outage: false,
             silence: None,
             held: None,
+            held_of: None,
             swallows: false,
             unheard_one_in: 0,
             refusals: 0,
@@ -98,9 +101,16 @@ impl Faulty {
     /// While they are held back, what is asked is done, and the answers come when it is over.
     pub fn hold_answers(&self, hold: bool) {
         let mut faults = self.faults.lock().unwrap();
+        faults.held_of = None;
         let waiting = std::mem::replace(&mut faults.held, hold.then(Vec::new));
         drop(faults);
         waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// The same of the answers of one method, until answers are no longer held.
+    pub fn hold_answers_of(&self, method: &'static str) {
+        self.hold_answers(true);
+        self.faults.lock().unwrap().held_of = Some(method);
     }
 
     /// What is asked while it swallows is not done, and never answered: as on a connection that both ends take to be sound, and is not.
@@ -119,7 +129,7 @@ impl Faulty {
         self.faults.lock().unwrap().refusals
     }
 
-    fn pass<T: Send + 'static>(&self, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
+    fn pass<T: Send + 'static>(&self, method: &'static str, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
         let (unheard, held) = {
             let mut faults = self.faults.lock().unwrap();
             if faults.swallows {
@@ -140,7 +150,8 @@ impl Faulty {
                 }));
             }
             let one_in = faults.unheard_one_in;
-            (one_in > 0 && faults.rng.u32(0..one_in) == 0, faults.held.is_some())
+            let holds = faults.held.is_some() && faults.held_of.is_none_or(|held| held == method);
+            (one_in > 0 && faults.rng.u32(0..one_in) == 0, holds)
         };
         let reply = question(self.store.as_ref());
         if held {
@@ -200,7 +211,7 @@ macro_rules! pass_on {
             }
 
             $(fn $method(&self, $($argument: $type),*) -> Reply<$answer> {
-                self.pass(|store| store.$method($($argument),*))
+                self.pass(stringify!($method), |store| store.$method($($argument),*))
             })*
         }
     };

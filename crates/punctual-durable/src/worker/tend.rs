@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use super::Worker;
-use crate::error::StoreError;
-use crate::schedule;
 use crate::store::Tended;
 use crate::time::Timestamp;
 
@@ -57,6 +55,7 @@ impl Worker {
 
     pub(super) fn should_tend(&self) -> bool {
         self.tending.is_none()
+            && self.firing.is_over()
             && match self.tend {
                 Tend::Not | Tend::WithClaim => false,
                 Tend::AfterClaim => self.claiming.is_none(),
@@ -64,23 +63,10 @@ impl Worker {
             }
     }
 
-    pub(super) async fn tended(&mut self, mut tended: Tended) -> Result<(), StoreError> {
-        loop {
-            self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
-            let now = self.jobs.store().now();
-            for due in &tended.schedules {
-                if let Some(fire) = schedule::fire(&mut self.ticks, due, now, self.jobs.new_id()) {
-                    self.jobs.store().fire(fire).await?;
-                    self.is_hungry = true;
-                }
-            }
-            self.tend_at = tended.next;
-            // What is due by now is asked for in its turn, with the claim that it is for.
-            if tended.schedules.is_empty() {
-                return Ok(());
-            }
-            tended = self.jobs.store().tend().await?;
-        }
+    pub(super) fn tended(&mut self, tended: Tended) {
+        self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
+        self.tend_at = tended.next;
+        self.will_fire(tended.schedules);
     }
 
     /// Has ended jobs forgotten, if it is time to.

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use punctual::{Cron, Missed};
-use punctual_durable::{Outcome, Schedule};
+use punctual_durable::{Failure, Outcome, Schedule};
 
-use crate::bed::{Bed, HOUR, Log, SECOND, Say, on_every_store, say, wait};
+use crate::bed::{Bed, HOUR, Log, SECOND, Say, Shout, on_every_store, say, wait, with_faults};
 
 fn schedule(bed: &Bed) -> Schedule {
     wait(bed.jobs.schedules(None, 10)).unwrap().pop().unwrap()
@@ -108,6 +108,46 @@ fn runs_of_one_schedule_do_not_overlap() {
         assert_eq!(log.lines(), ["0 missed", "2 missed"]);
         bed.advance(HOUR);
         assert_eq!(log.lines().len(), 3);
+    });
+}
+
+/// C36, C49: the loop of a node waited for each tick that it fired, one after the other, and for nothing else: while many came at once, no job began there and none was stopped.
+#[test]
+fn jobs_begin_and_stop_while_a_tick_is_fired() {
+    let (bed, line) = with_faults();
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    bed.jobs.on(|_: Shout, _| std::future::pending::<Result<String, Failure>>());
+    let _node = wait(bed.jobs.start()).unwrap();
+    let other = bed.another();
+    let long = wait(other.now().enqueue(Shout("long".into()))).unwrap();
+    wait(other.every("sweep", HOUR).enqueue(say("sweep"))).unwrap();
+    line.hold_answers_of("fire");
+    bed.advance(HOUR);
+    wait(other.now().enqueue(say("meanwhile"))).unwrap().detach();
+    wait(long.cancel()).unwrap();
+    bed.settle();
+    assert_eq!(log.lines(), ["sweep", "meanwhile"]);
+    assert_eq!(wait(other.totals()).unwrap().running, 0);
+    line.hold_answers(false);
+    bed.advance(HOUR * 3);
+    assert_eq!((schedule(&bed).fired, schedule(&bed).missed_count), (4, 0));
+}
+
+/// C48: however many come at one instant, each is fired once.
+#[test]
+fn many_schedules_tick_at_once() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        let node = wait(bed.jobs.start()).unwrap();
+        for number in 0..50 {
+            wait(bed.jobs.every(&format!("sweep {number}"), HOUR).enqueue(say("sweep"))).unwrap();
+        }
+        bed.advance(HOUR * 2);
+        wait(node.drain());
+        assert_eq!(log.lines().len(), 100);
+        assert_eq!(wait(bed.jobs.totals()).unwrap().ended[&Outcome::Succeeded], 100);
     });
 }
 
