@@ -18,6 +18,7 @@ use punctual::{Clock, JobHandle, Scheduler};
 
 use crate::error::StoreError;
 use crate::id::{Ids, NodeId};
+use crate::interest::Interests;
 use crate::store::{Beat, Pulse, Reply, Store};
 
 /// Beats in a lease.
@@ -105,6 +106,7 @@ pub(crate) struct Body {
     pub(crate) engine: Scheduler,
     pub(crate) clock: Clock,
     pub(crate) ids: Arc<Ids>,
+    pub(crate) interests: Arc<Interests>,
 }
 
 /// A heartbeat on its way: when it was sent, and what the store says to it.
@@ -158,6 +160,8 @@ impl Body {
             let sent = self.clock.now();
             match within(&self.engine, patience, self.store.join(self.heart.beat())).await {
                 Some(Ok(())) => {
+                    // First of all, as the node may reap who it was before. If it takes longer than this, it goes on beside.
+                    within(&self.engine, patience, self.interests.want_again()).await;
                     self.heart.is_joined.store(true, Ordering::Release);
                     self.store.signals().work();
                     return Some(sent);

@@ -610,6 +610,7 @@ impl Jobs {
             engine: self.0.engine.clone(),
             clock: self.0.clock.clone(),
             ids: self.0.ids.clone(),
+            interests: self.0.interests.clone(),
         };
         match self.0.engine.now().name("heartbeat").spawn(move |_| body.live(lease, joined)) {
             Ok(heartbeat) => heartbeat.detach(),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{EnqueueError, Problem};
 use crate::handle::Handle;
-use crate::id::JobId;
+use crate::id::{JobId, NodeId};
 use crate::interest::Interest;
 use crate::job::{Job, Terms};
 use crate::jobs::Jobs;
@@ -345,17 +345,21 @@ impl Plan {
         let interests: Vec<Option<Interest>> =
             wanted.iter().map(|job| self.own.while_wanted.then(|| self.jobs.interest(job.id))).collect();
         // Held until the handles are made: see `interest`.
-        let _joining = self.own.while_wanted.then(|| self.jobs.joining());
-        let ids: Vec<JobId> = wanted.iter().map(|job| job.id).collect();
+        let joining = self.own.while_wanted.then(|| self.jobs.joining());
+        let ids: Vec<(JobId, Option<NodeId>)> = wanted.iter().map(|job| (job.id, job.wanted_by)).collect();
         for job in &wanted {
             tracing::debug!(
                 target: "punctual", id = %job.id, kind = job.kind, tenant = job.tenant, traceparent = job.trace, "enqueue"
             );
         }
-        let stored = if wanted.is_empty() { Ok(Vec::new()) } else { self.jobs.store().enqueue(wanted).await };
+        let stored = match &joining {
+            _ if wanted.is_empty() => Ok(Vec::new()),
+            Some(joining) if self.may_join() => joining.enqueue(wanted).await,
+            _ => self.jobs.store().enqueue(wanted).await,
+        };
         let mut stored = match stored {
             Ok(answers) => answers.into_iter().map(|answer| answer.map_err(Problem::Refused)).collect::<Vec<_>>(),
-            Err(error) => ids.iter().map(|&id| Err(Problem::Store { error: error.clone(), id })).collect(),
+            Err(error) => ids.iter().map(|&(id, _)| Err(Problem::Store { error: error.clone(), id })).collect(),
         }
         .into_iter()
         .zip(ids)
@@ -373,15 +377,26 @@ impl Plan {
             .collect()
     }
 
-    fn handle_of<T>(&self, admitted: Admitted, id: JobId, interest: Option<Interest>) -> Handle<T>
+    /// Whether it may be answered with a job that others want too.
+    fn may_join(&self) -> bool {
+        self.own.unique.as_ref().is_some_and(|unique| unique.on_conflict == OnConflict::Join)
+    }
+
+    fn handle_of<T>(
+        &self,
+        admitted: Admitted,
+        (id, wanted_by): (JobId, Option<NodeId>),
+        interest: Option<Interest>,
+    ) -> Handle<T>
     where
         T: serde::de::DeserializeOwned,
     {
-        let (id, interest) = match admitted {
-            Admitted::New | Admitted::Replaced(_) => (id, interest),
-            Admitted::Joined(other) => (other, interest.map(|_| self.jobs.interest(other))),
-        };
-        Handle::new(self.jobs.clone(), id, interest)
+        let job = admitted.job(id);
+        let interest = interest.map(|own| if job == id { own } else { self.jobs.interest(job) });
+        if let (Some(interest), Some(node)) = (&interest, wanted_by) {
+            interest.was_heard_of(node);
+        }
+        Handle::new(self.jobs.clone(), job, interest)
     }
 
     #[cfg(feature = "postgres")]

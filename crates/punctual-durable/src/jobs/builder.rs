@@ -179,7 +179,7 @@ impl JobsBuilder {
         let engine = enter_runtime(Scheduler::builder().workers(1).clock(&self.clock));
         let engine = engine.build().map_err(|error| StoreError::permanent(error.to_string()))?;
         let jobs = Jobs(Arc::new(Inner {
-            interests: Interests::new(store.clone(), heart.clone()),
+            interests: Interests::new(store.clone(), heart.clone(), engine.clone()),
             store,
             clock: self.clock,
             ids,

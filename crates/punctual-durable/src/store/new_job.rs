@@ -171,6 +171,16 @@ pub enum Admitted {
     Replaced(JobId),
 }
 
+impl Admitted {
+    /// The job that stands for one with this id.
+    pub(crate) const fn job(self, id: JobId) -> JobId {
+        match self {
+            Self::New | Self::Replaced(_) => id,
+            Self::Joined(other) => other,
+        }
+    }
+}
+
 /// Why a store does not take a job.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

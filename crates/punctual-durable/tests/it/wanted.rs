@@ -1,8 +1,18 @@
 use std::task::{Context, Poll, Waker};
 
-use punctual_durable::{DurableError, OnConflict, Outcome};
+use punctual_durable::{DurableError, JobId, Jobs, OnConflict, Outcome, Plan};
 
-use crate::bed::{HOUR, Log, SECOND, on_every_store, say, wait, with_leases};
+use crate::bed::{Bed, HOUR, Log, SECOND, on_every_store, say, wait, with_faults, with_leases};
+
+/// Joins whoever wants the page.
+fn page(jobs: &Jobs) -> Plan {
+    jobs.after(HOUR).unique("page", OnConflict::Join).while_wanted()
+}
+
+fn outcome(bed: &Bed, id: JobId) -> Option<Outcome> {
+    bed.settle();
+    wait(bed.jobs.get(id)).unwrap().unwrap().state.outcome
+}
 
 /// C49
 #[test]
@@ -100,4 +110,132 @@ fn a_process_that_is_gone_wants_nothing() {
     bed.advance(SECOND * 15);
     assert_eq!(wait(other.get(id)).unwrap().unwrap().state.outcome, Some(Outcome::Cancelled));
     drop(wanted);
+}
+
+/// C49, C51: that a job is not wanted any more was told once. If the store was out at that moment, the job was wanted for as long as the process lived. Now it is told
+/// until it was heard, and the store is not pressed for it.
+#[test]
+fn a_job_given_up_during_an_outage_is_cancelled_after_it() {
+    let (bed, line) = with_faults();
+    let handles: Vec<_> =
+        (0..3).map(|_| wait(bed.jobs.after(9 * HOUR).while_wanted().enqueue(say("x"))).unwrap()).collect();
+    let ids: Vec<JobId> = handles.iter().map(|handle| handle.id()).collect();
+    line.set_outage(true);
+    drop(handles);
+    bed.advance(HOUR);
+    let tries = line.refusals();
+    assert!((3..=3_700).contains(&tries), "{tries} tries in an hour");
+    line.set_outage(false);
+    bed.advance(2 * SECOND);
+    assert!(ids.iter().all(|&id| outcome(&bed, id) == Some(Outcome::Cancelled)));
+}
+
+/// C49: what is wanted again by the time that the store can be told is not given up.
+#[test]
+fn a_job_that_is_wanted_again_after_an_outage_is_not_cancelled() {
+    let (bed, line) = with_faults();
+    let first = wait(page(&bed.jobs).enqueue(say("page"))).unwrap();
+    let id = first.id();
+    line.set_outage(true);
+    drop(first);
+    bed.settle();
+    line.set_outage(false);
+    let second = wait(page(&bed.jobs).enqueue(say("page"))).unwrap();
+    bed.advance(SECOND * 60);
+    assert_eq!((second.id(), outcome(&bed, id)), (id, None));
+    drop(second);
+    assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
+}
+
+/// C49: a caller that joined a job of another process, and went before it heard of that, left its interest behind: it gave up the job that it had asked for, and knew of no
+/// other. So the job lived for as long as the process. Now the answer is heard whether or not somebody waits for it.
+#[test]
+fn whoever_goes_before_it_hears_what_it_joined_leaves_no_interest() {
+    let (bed, line) = with_faults();
+    let first = wait(page(&bed.another()).enqueue(say("page"))).unwrap();
+    line.hold_answers(true);
+    let mut joins = Box::pin(page(&bed.jobs).enqueue(say("page")));
+    assert!(joins.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(joins);
+    line.hold_answers(false);
+    bed.settle();
+    let id = first.id();
+    assert_eq!(outcome(&bed, id), None, "the other one wants it");
+    drop(first);
+    assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
+}
+
+/// C49, C37: nor did it if the answer was lost. Now the enqueue is repeated, with the same id, until it is known what it has joined.
+#[test]
+fn whoever_never_hears_what_it_joined_leaves_no_interest() {
+    let (bed, line) = with_faults();
+    let first = wait(page(&bed.another()).enqueue(say("page"))).unwrap();
+    line.lose_answers(1);
+    wait(page(&bed.jobs).enqueue(say("page"))).unwrap_err();
+    line.lose_answers(0);
+    bed.advance(SECOND);
+    let id = first.id();
+    assert_eq!(outcome(&bed, id), None, "the other one wants it");
+    drop(first);
+    assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
+    assert_eq!(wait(bed.jobs.totals()).unwrap().scheduled, 0);
+}
+
+/// C49: a process that lost its lease for a moment, and had all its handles still, wanted nothing under its new name: when the old one was reaped, its jobs were cancelled.
+/// Now it tells the store what it wants when it has joined, also what it has detached.
+#[test]
+fn interest_survives_a_lost_lease() {
+    let bed = with_leases(SECOND * 10);
+    let other = bed.another();
+    let _node = wait(other.start()).unwrap();
+    let plan = || bed.jobs.after(9 * HOUR).while_wanted();
+    let held = wait(plan().enqueue(say("held"))).unwrap();
+    let detached = wait(plan().enqueue(say("detached"))).unwrap();
+    let given_up = wait(plan().enqueue(say("given up"))).unwrap();
+    let ids = [held.id(), detached.id(), given_up.id()];
+    detached.detach();
+    bed.cut_off();
+    drop(given_up);
+    bed.advance(SECOND * 8);
+    bed.line().set_outage(false);
+    bed.advance(SECOND * 60);
+    assert_eq!(ids.map(|id| outcome(&bed, id)), [None, None, Some(Outcome::Cancelled)]);
+    drop(held);
+    assert_eq!(outcome(&bed, ids[0]), Some(Outcome::Cancelled));
+}
+
+/// C49: nor does a process that is alone reap what it was before it has said what it wants now, however long it was cut off.
+#[test]
+fn interest_of_the_only_process_survives_any_outage() {
+    let bed = with_leases(SECOND * 10);
+    let _node = wait(bed.jobs.start()).unwrap();
+    let held = wait(bed.jobs.after(9 * HOUR).while_wanted().enqueue(say("held"))).unwrap();
+    bed.cut_off();
+    bed.advance(HOUR);
+    bed.line().set_outage(false);
+    bed.advance(SECOND * 60);
+    assert_eq!(outcome(&bed, held.id()), None);
+    drop(held);
+}
+
+/// C49: what was joined under the old name, and is heard of under the new one, is wanted under the new one.
+#[test]
+fn what_was_joined_before_a_lost_lease_is_wanted_after_it() {
+    let bed = with_leases(SECOND * 10);
+    let other = bed.another();
+    let _node = wait(other.start()).unwrap();
+    let first = wait(page(&other).enqueue(say("page"))).unwrap();
+    bed.line().hold_answers(true);
+    let mut joins = Box::pin(page(&bed.jobs).enqueue(say("page")));
+    assert!(joins.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    bed.advance(SECOND * 8);
+    bed.line().hold_answers(false);
+    bed.settle();
+    let second = wait(joins).unwrap();
+    bed.advance(SECOND * 60);
+    let id = first.id();
+    drop(first);
+    assert_eq!((second.id(), outcome(&bed, id)), (id, None));
+    drop(second);
+    assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
 }
