@@ -131,8 +131,9 @@ impl PostgresStore {
         let threads = Threads::start()?;
         let opening = async {
             let shared = Shared::open(settings).await?;
-            let sender = shared.clone();
-            Ok((shared, Coalescer::start(move |jobs| sender.clone().enqueue(jobs))))
+            let (sender, timeout) = (shared.clone(), shared.database.timeout());
+            let send = move |jobs, lock_wait| sender.clone().enqueue(jobs, lock_wait);
+            Ok((shared, Coalescer::start(timeout, send)))
         };
         let (shared, enqueues) = threads.run((), opening).await?;
         Ok(Self(Arc::new(Handle { shared, enqueues, threads })))

@@ -7,10 +7,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use punctual::VirtualClock;
+use punctual::{Limits, VirtualClock};
 use punctual_durable::{
     Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
-    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, Store, StoreError, Unique, Verdict,
+    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, Store, StoreError, TenantPolicy, Unique,
+    Verdict,
 };
 use punctual_testkit::postgres::{Schema, Server, connect, proxied};
 use punctual_testkit::warnings::{Words, hear};
@@ -283,6 +284,62 @@ fn a_database_that_is_slow_is_given_more_time() {
     }
     lock.rollback().unwrap();
     assert!(block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap().known);
+}
+
+/// C32, C41: a caller's open transaction that had enqueued for a bounded tenant held up enqueues of that tenant, as it must; but also all that shared a call with one of them, and with four such calls
+/// everybody in the process. So did one that had taken a unique key. Now those who must wait are told apart from the others. The transaction is open for as long as the others take.
+#[test]
+fn whoever_waits_for_a_transaction_holds_up_no_other_enqueue() {
+    let schema = Schema::new();
+    let store = block_on(PostgresOptions::new().schema(schema.name()).open(schema.url())).unwrap();
+    block_on(store.set_tenant(
+        "bounded".into(),
+        TenantPolicy { limits: Limits::new().backlog_max(100), ..TenantPolicy::default() }.into(),
+    ))
+    .unwrap();
+    let mut client = schema.connect();
+    let mut open = client.transaction().unwrap();
+    open.batch_execute("SELECT enqueue('k', '1', 'bounded'); SELECT enqueue('k', '1', 'free', unique_key => 'key', on_conflict => 'join')").unwrap();
+    let of = |tenant: &str, id| NewJob { tenant: tenant.into(), due: Moment::NOW, ..job(id) };
+    let keyed = |id, key: &str| {
+        let unique = Some(Unique { key: key.into(), on_conflict: OnConflict::Join, period: None });
+        NewJob { unique, ..of("free", id) }
+    };
+    let mut held = Vec::new();
+    for round in (0..200).step_by(10) {
+        held.extend([of("bounded", round + 1), keyed(round + 2, "key")].map(|job| store.enqueue(vec![job])));
+        let free = [of("free", round + 3), of("other", round + 4), keyed(round + 5, &round.to_string())];
+        let free = free.map(|job| store.enqueue(vec![job]));
+        for answer in free {
+            assert_eq!(block_on(answer), Ok(vec![Ok(Admitted::New)]));
+        }
+    }
+    open.commit().unwrap();
+    let (mut new, mut joined) = (0, 0);
+    for answer in held {
+        match block_on(answer).unwrap().remove(0) {
+            Ok(Admitted::New) => new += 1,
+            Ok(Admitted::Joined(_)) => joined += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((new, joined), (20, 20));
+    assert_eq!(block_on(store.totals()).unwrap().ready, 2 + 20 + 60);
+}
+
+/// C32: nor is it waited for longer than for an answer.
+#[test]
+fn a_lock_that_is_held_for_longer_than_the_timeout_is_an_error() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    let mut client = schema.connect();
+    let mut holder = client.transaction().unwrap();
+    holder.batch_execute("SELECT enqueue('k', '1', unique_key => 'key')").unwrap();
+    let unique = Some(Unique { key: "key".into(), on_conflict: OnConflict::Join, period: None });
+    let error = enqueue(&store, NewJob { unique: unique.clone(), ..job(1) }).unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("held a lock for 2s"), "{error}");
+    holder.rollback().unwrap();
+    assert_eq!(enqueue(&store, NewJob { unique, ..job(1) }).unwrap(), Ok(Admitted::New));
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,7 +7,11 @@
 //! 1. Whoever is alone waits for nobody.
 //! 2. Nobody waits longer than `PATIENCE` for a call to come back, unless `CALLS_MAX` are under way: one that is held up by somebody's
 //!    lock holds up no others.
-//! 3. Each caller hears of its own jobs.
+//! 3. Nobody waits longer than `LOCK_WAIT` with others for a lock: the call comes back, and its callers go aside (see `aside`), where they are
+//!    told apart and wait for themselves.
+//! 4. Each caller hears of its own jobs.
+
+mod aside;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,18 +21,27 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use crate::error::StoreError;
 use crate::store::{Admitted, NewJob, Refused};
+use aside::Aside;
 
 /// What came of one job.
 pub(super) type Answer = Result<Admitted, Refused>;
 
 /// What came of some.
-pub(super) type Answers = Result<Vec<Answer>, StoreError>;
+type Answers = Result<Vec<Answer>, StoreError>;
 
-/// How many calls are under way at most.
+/// What a call says of one job.
+#[derive(Debug)]
+pub(super) enum Said {
+    Answer(Answer),
+    /// It waits for a lock that somebody holds, and nothing was done.
+    Held(Box<NewJob>),
+}
+
+/// How many calls are under way at most, besides those that wait for locks.
 const CALLS_MAX: usize = 4;
 
 /// So many jobs are worth a call of their own, though another is under way.
@@ -41,6 +54,9 @@ const BYTES_MAX: usize = 4 << 20;
 /// How long to wait for those under way.
 const PATIENCE: Duration = Duration::from_millis(3);
 
+/// How long those who go together wait for a lock. Enqueues of a bounded tenant take turns, so some milliseconds are nothing special.
+const LOCK_WAIT: Duration = Duration::from_millis(50);
+
 /// Where callers hand their jobs in.
 #[derive(Debug, Clone)]
 pub(super) struct Coalescer(mpsc::UnboundedSender<Ask>);
@@ -48,58 +64,82 @@ pub(super) struct Coalescer(mpsc::UnboundedSender<Ask>);
 /// The jobs of one caller.
 #[derive(Debug)]
 struct Ask {
+    /// Those without an answer, in their order.
     jobs: Vec<NewJob>,
+    answers: Vec<Option<Answer>>,
+    since: Instant,
     reply: oneshot::Sender<Answers>,
 }
 
+impl Ask {
+    /// What it may have to wait for: who wants the same tenant and key has to as well.
+    fn place(&self) -> Place {
+        self.jobs.first().map_or_else(Place::default, |job| {
+            (job.tenant.clone(), job.unique.as_ref().map(|unique| unique.key.clone()))
+        })
+    }
+
+    // Whoever does not wait any more does not need the answer.
+    fn reply(self, answers: Answers) {
+        let _ = self.reply.send(answers);
+    }
+}
+
+/// A tenant, and a unique key if there is one.
+type Place = (String, Option<String>);
+
 impl Coalescer {
-    /// Calls go through `send`, which answers for each job.
-    pub(super) fn start<S, F>(send: S) -> Self
+    /// Calls go through `send`, which answers for each job, and waits only so long for locks. Nobody waits longer than the time-out for one.
+    pub(super) fn start<S, F>(timeout: Duration, send: S) -> Self
     where
-        S: Fn(Vec<NewJob>) -> F + Send + Sync + 'static,
-        F: Future<Output = Answers> + Send + 'static,
+        S: Fn(Vec<NewJob>, Duration) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Said>, StoreError>> + Send + 'static,
     {
         let (asks, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(dispatch(inbox, Arc::new(send)));
+        tokio::spawn(dispatch(inbox, Arc::new(send), timeout));
         Self(asks)
     }
 
     pub(super) fn enqueue(&self, jobs: Vec<NewJob>) -> impl Future<Output = Answers> + Send + use<> {
         let (reply, answer) = oneshot::channel();
+        let answers = jobs.iter().map(|_| None).collect();
         // Nobody is there only if the runtime is gone, and then the answer says so.
-        let _ = self.0.send(Ask { jobs, reply });
+        let _ = self.0.send(Ask { jobs, answers, since: Instant::now(), reply });
         async move { answer.await.unwrap_or_else(|_| Err(StoreError::transient("the store was closed"))) }
     }
 }
 
-async fn dispatch<S, F>(mut inbox: mpsc::UnboundedReceiver<Ask>, send: Arc<S>)
+async fn dispatch<S, F>(mut inbox: mpsc::UnboundedReceiver<Ask>, send: Arc<S>, timeout: Duration)
 where
-    S: Fn(Vec<NewJob>) -> F + Send + Sync + 'static,
-    F: Future<Output = Answers> + Send + 'static,
+    S: Fn(Vec<NewJob>, Duration) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Vec<Said>, StoreError>> + Send + 'static,
 {
     let mut waiting = VecDeque::new();
     let mut calls = JoinSet::new();
+    let mut aside = Aside::new(timeout);
     let mut patience: Option<Pin<Box<Sleep>>> = None;
     loop {
         let mut is_over = false;
         tokio::select! {
             ask = inbox.recv() => match ask {
-                Some(ask) => waiting.push_back(ask),
+                Some(ask) => waiting.extend(aside.pass(ask)),
                 None => return,
             },
-            Some(_) = calls.join_next() => {}
+            Some(held) = calls.join_next() => aside.take(held.unwrap_or_default()),
+            () = aside.heard() => {}
             () = lasts(&mut patience) => is_over = true,
         }
         while let Ok(ask) = inbox.try_recv() {
-            waiting.push_back(ask);
+            waiting.extend(aside.pass(ask));
         }
         while calls.len() < CALLS_MAX && !waiting.is_empty() {
             let count: usize = waiting.iter().map(|ask: &Ask| ask.jobs.len()).sum();
             if !calls.is_empty() && count < WORTH_A_CALL && !is_over {
                 break;
             }
-            calls.spawn(call(batch(&mut waiting), send.clone()));
+            calls.spawn(call(batch(&mut waiting), send.clone(), LOCK_WAIT));
         }
+        aside.try_again(&send);
         if waiting.is_empty() || is_over {
             patience = None;
         }
@@ -131,26 +171,38 @@ fn batch(waiting: &mut VecDeque<Ask>) -> Vec<Ask> {
     waiting.drain(..fits).collect()
 }
 
-async fn call<S, F>(batch: Vec<Ask>, send: Arc<S>)
+/// Asks for all of them, and tells each what came of it. Answers those that are held up.
+async fn call<S, F>(mut batch: Vec<Ask>, send: Arc<S>, lock_wait: Duration) -> Vec<Ask>
 where
-    S: Fn(Vec<NewJob>) -> F,
-    F: Future<Output = Answers>,
+    S: Fn(Vec<NewJob>, Duration) -> F,
+    F: Future<Output = Result<Vec<Said>, StoreError>>,
 {
     let mut jobs = Vec::new();
-    let mut callers = Vec::new();
-    for ask in batch {
-        callers.push((ask.jobs.len(), ask.reply));
-        jobs.extend(ask.jobs);
+    batch.iter_mut().for_each(|ask| jobs.append(&mut ask.jobs));
+    let mut said = match send(jobs, lock_wait).await {
+        Ok(said) => said.into_iter(),
+        Err(error) => {
+            batch.into_iter().for_each(|ask| ask.reply(Err(error.clone())));
+            return Vec::new();
+        }
+    };
+    let mut held = Vec::new();
+    for mut ask in batch {
+        for answer in ask.answers.iter_mut().filter(|answer| answer.is_none()) {
+            match said.next() {
+                Some(Said::Answer(said)) => *answer = Some(said),
+                Some(Said::Held(job)) => ask.jobs.push(*job),
+                None => {}
+            }
+        }
+        if ask.jobs.is_empty() {
+            let answers = std::mem::take(&mut ask.answers);
+            ask.reply(Ok(answers.into_iter().flatten().collect()));
+        } else {
+            held.push(ask);
+        }
     }
-    let mut answers = send(jobs).await.map(Vec::into_iter);
-    for (count, reply) in callers {
-        let own = match &mut answers {
-            Ok(answers) => Ok(answers.take(count).collect()),
-            Err(error) => Err(error.clone()),
-        };
-        // Whoever does not wait any more does not need the answer.
-        let _ = reply.send(own);
-    }
+    held
 }
 
 #[cfg(test)]
@@ -164,18 +216,22 @@ mod tests {
     #[derive(Clone, Default)]
     struct Slow(Arc<Mutex<Vec<Call>>>);
 
-    /// The jobs of a call, and what makes it answer.
-    type Call = (Vec<u128>, oneshot::Sender<()>);
+    /// The jobs of a call, and what makes it answer: whether somebody holds a lock that it needs.
+    type Call = (Vec<u128>, oneshot::Sender<bool>);
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     impl Slow {
         fn start(&self) -> Coalescer {
             let slow = self.clone();
-            Coalescer::start(move |jobs: Vec<NewJob>| {
+            Coalescer::start(TIMEOUT, move |jobs: Vec<NewJob>, _| {
                 let (go, gone) = oneshot::channel();
                 slow.0.lock().unwrap().push((jobs.iter().map(|job| job.id.to_u128()).collect(), go));
                 async move {
-                    gone.await.map_err(|_| StoreError::transient("the connection was lost"))?;
-                    Ok(jobs.iter().map(|job| outcome(job.id.to_u128())).collect())
+                    let is_held = gone.await.map_err(|_| StoreError::transient("the connection was lost"))?;
+                    let held = |job| Said::Held(Box::new(job));
+                    let answer = |job: NewJob| Said::Answer(outcome(job.id.to_u128()));
+                    Ok(jobs.into_iter().map(|job| if is_held { held(job) } else { answer(job) }).collect())
                 }
             })
         }
@@ -194,8 +250,17 @@ mod tests {
         }
 
         async fn answer(&self, call: usize) {
+            self.say(call, false).await;
+        }
+
+        /// Somebody has the lock that one of a call's jobs needs.
+        async fn hold(&self, call: usize) {
+            self.say(call, true).await;
+        }
+
+        async fn say(&self, call: usize, is_held: bool) {
             let (_, go) = self.0.lock().unwrap().remove(call);
-            let _ = go.send(());
+            let _ = go.send(is_held);
             Self::quiet().await;
         }
     }
@@ -207,6 +272,11 @@ mod tests {
 
     fn jobs(ids: impl IntoIterator<Item = u128>) -> Vec<NewJob> {
         ids.into_iter().map(|id| NewJob::new(JobId::from_u128(id), "k")).collect()
+    }
+
+    /// A job of a tenant.
+    fn of(tenant: &str, id: u128) -> Vec<NewJob> {
+        vec![NewJob { tenant: tenant.to_owned(), ..NewJob::new(JobId::from_u128(id), "k") }]
     }
 
     fn play<F: Future<Output = ()>>(test: impl FnOnce(Slow, Coalescer) -> F) {
@@ -289,6 +359,55 @@ mod tests {
             drop(slow.0.lock().unwrap().remove(0));
             assert!(first.await.is_ok());
             assert!(second.await.is_err_and(|error| error.is_transient()) && third.await.is_err());
+        });
+    }
+
+    /// A caller's open transaction held up the enqueues of its own tenant, and with them all that shared their call; four such calls held up the whole process. Now a call that
+    /// waits for a lock comes back, and its callers are told apart until only those wait who must, whom nobody waits for.
+    #[test]
+    fn whoever_waits_for_a_lock_holds_up_no_other() {
+        play(async |slow, coalescer| {
+            let first = coalescer.enqueue(of("a", 0));
+            slow.calls().await;
+            let held: Vec<_> = [2, 4].map(|id| coalescer.enqueue(of("a", id))).into();
+            let free: Vec<_> = [6, 8].map(|id| coalescer.enqueue(of(if id == 6 { "b" } else { "c" }, id))).into();
+            slow.answer(0).await;
+            assert_eq!(slow.calls().await, [[2, 4, 6, 8]]);
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [vec![2, 4], vec![6, 8]], "they are told apart");
+            slow.answer(1).await;
+            for (id, answer) in [6, 8].into_iter().zip(free) {
+                assert_eq!(answer.await, Ok(vec![outcome(id)]));
+            }
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [[2, 4]], "once more");
+            let late = coalescer.enqueue(of("a", 10));
+            assert_eq!(slow.calls().await, [vec![2, 4], vec![10]], "who comes late does not make others wait");
+            let many = [0; CALLS_MAX].map(|_| coalescer.enqueue(jobs(0..JOBS_MAX as u128)));
+            assert_eq!(slow.calls().await.len(), 2 + CALLS_MAX, "they do not count among the others");
+            for _ in 0..2 + CALLS_MAX {
+                slow.answer(0).await;
+            }
+            assert!(first.await.is_ok() && late.await.is_ok());
+            for (id, answer) in [2, 4].into_iter().zip(held) {
+                assert_eq!(answer.await, Ok(vec![outcome(id)]));
+            }
+            drop(many);
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_a_lock_longer_than_for_an_answer() {
+        play(async |slow, coalescer| {
+            let held = coalescer.enqueue(of("a", 2));
+            slow.calls().await;
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [[2]]);
+            tokio::time::advance(TIMEOUT).await;
+            slow.hold(0).await;
+            assert!(slow.calls().await.is_empty());
+            let error = held.await.unwrap_err();
+            assert!(error.is_transient() && error.to_string().contains("a lock for 30s"), "{error}");
         });
     }
 }

@@ -114,6 +114,11 @@ impl Database {
         &self.schema
     }
 
+    /// How long a caller waits.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Whether statements are prepared.
     pub(super) fn can_prepare(&self) -> bool {
         // Relaxed: nothing else depends on it. A connection that changed it did so before anybody had it.
@@ -142,12 +147,29 @@ impl Database {
         select: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
-        let what = function.what;
         let sql = self.sql(function, select, parameters.len());
+        self.call_by(function, &sql, parameters).await
+    }
+
+    /// Calls a function that waits for nobody's lock longer than this.
+    pub(super) async fn call_hurried(
+        &self,
+        function: Function,
+        parameters: &[Parameter<'_>],
+        lock_wait: Duration,
+    ) -> Result<Vec<Row>, Fault> {
+        let sql = self.hurried_sql(function, parameters.len());
+        let lock_wait = format!("{}ms", lock_wait.as_millis());
+        let limit: Parameter<'_> = (&lock_wait, Type::TEXT);
+        self.call_by(function, &sql, &[parameters, &[limit]].concat()).await
+    }
+
+    async fn call_by(&self, function: Function, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
+        let what = function.what;
         let mut tries = Tries::new(self, function);
         loop {
             let client = tries.client().await?;
-            let answer = async { self.ask(&client, &sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
+            let answer = async { self.ask(&client, sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
             let answer = tokio::time::timeout(tries.patience(), answer).await;
             if let Some(done) = tries.judge(client, answer) {
                 return done;
@@ -201,6 +223,16 @@ impl Database {
     /// The text of a question to a function.
     pub(super) fn sql(&self, function: Function, select: &str, parameters: usize) -> String {
         format!("SELECT {select} FROM {} AS r", self.call_text(function, parameters))
+    }
+
+    /// The text of a question to a function for whose transaction the parameter after its own limits how long to wait for a lock. Arguments are worked out before
+    /// a function begins; anything else in the statement may come later.
+    fn hurried_sql(&self, function: Function, parameters: usize) -> String {
+        let (own, limit) = (self.call_text(function, parameters), parameters + 1);
+        let last = format!("${parameters})");
+        let hurried =
+            format!("CASE WHEN set_config('lock_timeout', ${limit}, true) IS NOT NULL THEN ${parameters} END)");
+        format!("SELECT * FROM {} AS r", own.replace(&last, &hurried))
     }
 
     /// The text of a call.
@@ -291,7 +323,7 @@ impl<'a> Tries<'a> {
                 }
                 return None;
             }
-            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Denied | Kind::Other => {}
+            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Held | Kind::Denied | Kind::Other => {}
             Kind::Lost => {
                 drop(Object::take(client));
                 if self.elsewhere > 0 && fault.told.is_transient() {

@@ -30,6 +30,8 @@ pub(super) enum Kind {
     Lost,
     /// The role that this process has may not do it.
     Denied,
+    /// Somebody held a lock for longer than it was waited for. It was rolled back.
+    Held,
     /// Nothing but telling the caller.
     Other,
 }
@@ -100,6 +102,7 @@ fn kind(state: &str) -> Kind {
         "40001" | "40P01" => Kind::Again,
         "25006" => Kind::ReadOnly,
         "42501" => Kind::Denied,
+        "55P03" => Kind::Held,
         "0A000" | "26000" | "42P05" => Kind::Unprepared,
         _ => match state.get(..2) {
             Some("22" | "54") => Kind::Data,
@@ -142,5 +145,6 @@ mod tests {
         assert!(["08006", "40003", "57P01", "25006", "53100"].map(kind).iter().all(|&kind| kind != Kind::Again));
         assert_eq!((kind("54000"), kind("22P05"), kind("25006")), (Kind::Data, Kind::Data, Kind::ReadOnly));
         assert_eq!(kind("42501"), Kind::Denied);
+        assert_eq!(kind("55P03"), Kind::Held);
     }
 }

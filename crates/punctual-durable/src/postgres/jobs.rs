@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual::Reason;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::Shared;
-use super::coalesce::{Answer, Answers, JOBS_MAX};
+use super::coalesce::{Answer, JOBS_MAX, Said};
 use super::columns::{Alike, Columns, field_with_nul};
 use super::connect::Function;
 use super::error::{Fault, Kind};
@@ -16,6 +17,7 @@ use super::rows::{
     Parameter, Reader, count, explanation, id_and_fence, instant, job_columns, micros, moment, node_sql, record,
     stage_name, uuid,
 };
+use crate::error::StoreError;
 use crate::id::JobId;
 use crate::state::State;
 use crate::store::{
@@ -40,42 +42,48 @@ const PURGE: Function = Function::new("purge", "purge jobs");
 pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 impl Shared {
-    /// Takes jobs in, those of several callers together.
-    pub(super) async fn enqueue(self: Arc<Self>, jobs: Vec<NewJob>) -> Answers {
+    /// Takes jobs in, those of several callers together. Who has to wait longer than this for a lock is given back.
+    pub(super) async fn enqueue(
+        self: Arc<Self>,
+        jobs: Vec<NewJob>,
+        lock_wait: Duration,
+    ) -> Result<Vec<Said>, StoreError> {
         let mut answers: Vec<Option<Answer>> = jobs.iter().map(|job| refuse_nul(job).map(Err)).collect();
         let good: Vec<(usize, &NewJob)> = jobs.iter().enumerate().filter(|(at, _)| answers[*at].is_none()).collect();
         for chunk in good.chunks(JOBS_MAX) {
-            let chunk_answers = self.take_in(chunk.iter().map(|&(_, job)| job).collect()).await?;
+            let chunk_answers = self.take_in(chunk.iter().map(|&(_, job)| job).collect(), lock_wait).await?;
             for (&(at, _), answer) in chunk.iter().zip(chunk_answers) {
-                answers[at] = Some(answer);
+                answers[at] = answer;
             }
         }
-        Ok(answers.into_iter().flatten().collect())
+        let said = jobs.into_iter().zip(answers);
+        Ok(said.map(|(job, answer)| answer.map_or_else(|| Said::Held(Box::new(job)), Said::Answer)).collect())
     }
 
-    /// One commit, unless one of them does not fit: then halves, until it is found.
-    async fn take_in(&self, jobs: Vec<&NewJob>) -> Result<Vec<Answer>, Fault> {
+    /// One commit, unless one of them does not fit: then halves, until it is found. No answer is for those that wait for a lock.
+    async fn take_in(&self, jobs: Vec<&NewJob>, lock_wait: Duration) -> Result<Vec<Option<Answer>>, Fault> {
         let mut answers = Vec::with_capacity(jobs.len());
         let mut parts = vec![&jobs[..]];
         while let Some(part) = parts.pop() {
-            match self.call_for(part).await {
-                Ok(admitted) => answers.extend(admitted),
+            match self.call_for(part, lock_wait).await {
+                Ok(admitted) => answers.extend(admitted.into_iter().map(Some)),
                 Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
-                Err(fault) if fault.kind == Kind::Data => answers.push(Err(Refused::Bad(fault.told.to_string()))),
+                Err(fault) if fault.kind == Kind::Data => answers.push(Some(Err(Refused::Bad(fault.told.to_string())))),
+                Err(fault) if fault.kind == Kind::Held => answers.extend(part.iter().map(|_| None)),
                 Err(fault) => return Err(fault),
             }
         }
         Ok(answers)
     }
 
-    async fn call_for(&self, jobs: &[&NewJob]) -> Result<Vec<Answer>, Fault> {
+    async fn call_for(&self, jobs: &[&NewJob], lock_wait: Duration) -> Result<Vec<Answer>, Fault> {
         let at = self.clock.given();
         let Some(alike) = Alike::new(jobs) else {
             let columns = Columns::new(jobs.iter().copied());
-            let rows = self.database.call(ENQUEUE, "*", &columns.parameters(&at)).await?;
+            let rows = self.database.call_hurried(ENQUEUE, &columns.parameters(&at), lock_wait).await?;
             let answers = admissions(jobs, &rows)?;
             self.tell_of_new(jobs, &answers);
             return Ok(answers);
@@ -87,8 +95,17 @@ impl Shared {
         };
         let to_node = place.as_ref().map(|place| node_sql(place.node()));
         let sent = self.clock.local().now();
-        // If this fails, the place is in doubt.
-        let rows = self.database.call(ENQUEUE_ALIKE, "*", &alike.parameters(&at, &to_node)).await?;
+        let rows = self.database.call_hurried(ENQUEUE_ALIKE, &alike.parameters(&at, &to_node), lock_wait).await;
+        let rows = match rows {
+            Err(fault) if fault.kind == Kind::Held => {
+                if let Some(place) = place {
+                    place.give_back();
+                }
+                return Err(fault);
+            }
+            // If this fails otherwise, the place is in doubt.
+            rows => rows?,
+        };
         let answers = match given_at(&rows)? {
             None if rows.is_empty() => vec![Ok(Admitted::New); jobs.len()],
             None => admissions(jobs, &rows)?,

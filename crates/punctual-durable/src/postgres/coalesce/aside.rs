@@ -1,0 +1,118 @@
+//! Those whose enqueues wait for a lock that somebody holds: a caller's transaction that has enqueued for the same bounded tenant, or with the same unique key, and is not over.
+//!
+//! Who went together is told apart by halves, so that those who need not wait do not. Who is left tries again and again, each time for a moment: a call that waited on would
+//! keep a connection from others, who need no lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{Ask, JOBS_MAX, LOCK_WAIT, Place, Said, call};
+use crate::error::StoreError;
+use crate::store::NewJob;
+
+/// How many try at a time: few, for each has a connection.
+const TRIES_MAX: usize = 2;
+
+/// How long those wait for a lock who all want the same. Others who want it come and go meanwhile, in turn.
+const LOCK_WAIT_ALONE: Duration = Duration::from_millis(250);
+
+pub(super) struct Aside {
+    timeout: Duration,
+    /// Those who go together, the next first.
+    groups: VecDeque<Vec<Ask>>,
+    /// How many callers are here for each place.
+    places: HashMap<Place, usize>,
+    tries: JoinSet<(Vec<Place>, Vec<Ask>)>,
+}
+
+impl Aside {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { timeout, groups: VecDeque::new(), places: HashMap::new(), tries: JoinSet::new() }
+    }
+
+    /// A new caller, unless he has to wait here too.
+    pub(super) fn pass(&mut self, ask: Ask) -> Option<Ask> {
+        if self.places.is_empty() {
+            return Some(ask);
+        }
+        let place = ask.place();
+        let Some(count) = self.places.get_mut(&place) else { return Some(ask) };
+        *count += 1;
+        let fits = |group: &&mut Vec<Ask>| {
+            group.iter().map(|ask| ask.jobs.len()).sum::<usize>() < JOBS_MAX
+                && group.iter().all(|ask| ask.place() == place)
+        };
+        match self.groups.iter_mut().find(fits) {
+            Some(group) => group.push(ask),
+            None => self.groups.push_back(vec![ask]),
+        }
+        None
+    }
+
+    /// Callers of one call that are held up.
+    pub(super) fn take(&mut self, held: Vec<Ask>) {
+        let (late, held): (Vec<Ask>, Vec<Ask>) = held.into_iter().partition(|ask| ask.since.elapsed() >= self.timeout);
+        for ask in late {
+            let why = format!("cannot enqueue jobs: somebody has held a lock for {:?} that they need", self.timeout);
+            ask.reply(Err(StoreError::transient(why)));
+        }
+        if held.is_empty() {
+            return;
+        }
+        for ask in &held {
+            *self.places.entry(ask.place()).or_default() += 1;
+        }
+        match halves(held) {
+            // Those who may not have to wait at all go first.
+            (first, Some(second)) => [second, first].into_iter().for_each(|half| self.groups.push_front(half)),
+            (alone, None) => self.groups.push_back(alone),
+        }
+    }
+
+    /// Lets the next ones try.
+    pub(super) fn try_again<S, F>(&mut self, send: &Arc<S>)
+    where
+        S: Fn(Vec<NewJob>, Duration) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Said>, StoreError>> + Send + 'static,
+    {
+        while self.tries.len() < TRIES_MAX
+            && let Some(group) = self.groups.pop_front()
+        {
+            let places: Vec<Place> = group.iter().map(Ask::place).collect();
+            let is_alone = places.iter().all(|place| *place == places[0]);
+            let lock_wait = if is_alone { LOCK_WAIT_ALONE } else { LOCK_WAIT };
+            let again = call(group, send.clone(), lock_wait);
+            self.tries.spawn(async move { (places, again.await) });
+        }
+    }
+
+    /// Waits until one of them has been answered.
+    pub(super) async fn heard(&mut self) {
+        let Some(heard) = self.tries.join_next().await else { return std::future::pending().await };
+        let Ok((places, held)) = heard else { return };
+        for place in places {
+            if let Some(count) = self.places.get_mut(&place) {
+                *count -= 1;
+                if *count == 0 {
+                    self.places.remove(&place);
+                }
+            }
+        }
+        self.take(held);
+    }
+}
+
+/// Those of some places and those of others; all, if they are of one.
+fn halves(mut asks: Vec<Ask>) -> (Vec<Ask>, Option<Vec<Ask>>) {
+    asks.sort_by_cached_key(Ask::place);
+    let places: Vec<Place> = asks.iter().map(Ask::place).collect();
+    let middle = &places[places.len() / 2];
+    let before = places.partition_point(|place| place < middle);
+    let at = if before > 0 { before } else { places.partition_point(|place| place <= middle) };
+    let second = asks.split_off(at);
+    (asks, (!second.is_empty()).then_some(second))
+}
