@@ -29,6 +29,11 @@ fn nodes_whose_clocks_are_wrong_do_what_others_do() {
         let off = wall - number(&mut client, "SELECT witness_clock() / 1000000", &[]);
         assert!((off - wrong).abs() < 60, "the fault happened: {off} is to be {wrong}");
     }
+    // And each of them knows.
+    let mut shown: Vec<i64> = block_on(site.jobs.nodes()).unwrap().iter().map(|node| node.clock_offset_us).collect();
+    shown.sort_unstable();
+    let (least, most) = (shown[0], shown[shown.len() - 1]);
+    assert!((least + 600_000_000).abs() < 60_000_000 && (most - 600_000_000).abs() < 60_000_000, "{shown:?}");
     let mut acknowledged = 0;
     for node in &mut nodes {
         node.ask("every tick 1000", "scheduled");
