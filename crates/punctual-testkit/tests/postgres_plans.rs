@@ -257,7 +257,7 @@ fn fill(client: &mut Client) {
 /// Tenants of which nothing is to be done, and what other nodes run, want and wait for.
 fn fill_the_rest(client: &mut Client) {
     let rows = [
-        "INSERT INTO tenant (name, number) SELECT 'idle' || n, -n FROM generate_series(1, 10000) n",
+        "INSERT INTO tenant (name, number, has_policy) SELECT 'idle' || n, -n, true FROM generate_series(1, 10000) n",
         "INSERT INTO run SELECT 1000 + n % 500, pg_temp.ids(n, n + 1) FROM generate_series(1, 5000) n",
         "INSERT INTO waiter SELECT pg_temp.id(n), 1000 + n % 500 FROM generate_series(1, 12000) n",
         "INSERT INTO interest SELECT * FROM waiter",
