@@ -7,7 +7,8 @@
 //! 3. A link is known to `State::links` as long as it can be cut; a dead link passes nothing on.
 //!
 //! Lock order: the state, then a link's talk. Nothing is read, written or slept under either. Two threads a link, one for each
-//! direction, so that a full pipe one way does not stop the other.
+//! direction, so that a full pipe one way does not stop the other; and two more once something is delayed, for a piece that is on its way
+//! does not keep the next one from being sent.
 
 mod talk;
 #[cfg(test)]
@@ -16,10 +17,12 @@ mod tests;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use punctual::Clock;
 use socket2::SockRef;
 
 use talk::{Answer, Talk};
@@ -68,6 +71,8 @@ pub struct Counts {
     pub cut: u64,
     /// Connections reset.
     pub reset: u64,
+    /// Those that were closed or reset by [`Proxy::cut`] and [`Proxy::reset`] while a request of PostgreSQL's protocol was under way.
+    pub broken_off: u64,
     /// Bytes that were swallowed.
     pub swallowed: u64,
     /// Pieces that came late.
@@ -177,7 +182,7 @@ impl Proxy {
         state.links.len()
     }
 
-    /// Every piece arrives so much later, either way.
+    /// Every piece arrives so much later, either way, however many are on their way.
     pub fn delay(&self, delay: Duration) {
         self.shared.go(Way::Delay(delay));
     }
@@ -185,7 +190,7 @@ impl Proxy {
     /// Closes all connections, on both sides, and says how many. New ones are welcome.
     pub fn cut(&self) -> usize {
         let mut state = self.shared.lock();
-        let links = std::mem::take(&mut state.links);
+        let links = state.take_links();
         state.counts.cut += links.len() as u64;
         links.iter().for_each(|link| link.cut());
         links.len()
@@ -194,7 +199,7 @@ impl Proxy {
     /// Resets all connections, on both sides, as a peer does that knows nothing of them; says how many. New ones are welcome.
     pub fn reset(&self) -> usize {
         let mut state = self.shared.lock();
-        let links = std::mem::take(&mut state.links);
+        let links = state.take_links();
         state.counts.reset += links.len() as u64;
         links.iter().for_each(|link| link.reset());
         links.len()
@@ -224,6 +229,16 @@ impl Drop for Proxy {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
+    }
+}
+
+impl State {
+    /// All links, to be broken.
+    fn take_links(&mut self) -> Vec<Arc<Link>> {
+        let links = std::mem::take(&mut self.links);
+        let is_asked = |link: &&Arc<Link>| link.talk.lock().unwrap().is_under_way();
+        self.counts.broken_off += links.iter().filter(is_asked).count() as u64;
+        links
     }
 }
 
@@ -283,35 +298,35 @@ impl Shared {
 
     /// Passes bytes on in one direction until there are no more.
     fn pump(&self, link: &Arc<Link>, toward: Toward) -> io::Result<()> {
-        let (from, to) = match toward {
-            Toward::Server => (Some(&link.client), link.server.as_ref()),
-            Toward::Client => (link.server.as_ref(), Some(&link.client)),
+        let Some(mut from) = (if toward == Toward::Server { Some(&link.client) } else { link.server.as_ref() }) else {
+            return Ok(());
         };
-        let Some(mut from) = from else { return Ok(()) };
+        let mut road = Road { link, toward, later: None };
         let mut buffer = vec![0; 16 * 1024];
-        loop {
-            let length = from.read(&mut buffer)?;
+        let ended = loop {
+            let length = match from.read(&mut buffer) {
+                Ok(length) => length,
+                Err(error) => break Err(error),
+            };
             if length == 0 || link.dead.load(Ordering::Acquire) {
-                return Ok(());
+                break Ok(());
             }
             match self.fate(link, toward, &buffer[..length]) {
                 Fate::Pass(piece, delay) => {
-                    if let Some(delay) = delay {
-                        wait(delay);
-                    }
-                    if let Some(mut to) = to {
-                        to.write_all(&piece)?;
+                    if let Err(error) = road.send(piece, delay) {
+                        break Err(error);
                     }
                 }
                 Fate::Cut(piece) => {
-                    if let Some(mut to) = to {
-                        to.write_all(&piece)?;
-                    }
+                    let sent = road.send(piece, None);
+                    road.arrive();
                     link.cut();
-                    return Ok(());
+                    break sent;
                 }
             }
-        }
+        };
+        road.arrive();
+        ended
     }
 
     /// Decides about a piece, and counts what it decides.
@@ -380,7 +395,53 @@ impl Shared {
     }
 }
 
+/// One direction of a link.
+struct Road<'a> {
+    link: &'a Arc<Link>,
+    toward: Toward,
+    /// Pieces that are on their way, and who brings them: from the first that was delayed on all go so, in their order.
+    later: Option<(Sender<(Instant, Vec<u8>)>, JoinHandle<()>)>,
+}
+
+impl Road<'_> {
+    fn send(&mut self, piece: Vec<u8>, delay: Option<Duration>) -> io::Result<()> {
+        if delay.is_none() && self.later.is_none() {
+            return self.link.write(self.toward, &piece);
+        }
+        let (later, _) = self.later.get_or_insert_with(|| {
+            let (later, pieces) = channel();
+            let (link, toward) = (self.link.clone(), self.toward);
+            (later, thread::spawn(move || bring(&pieces, &link, toward)))
+        });
+        let due = Clock::system().now() + delay.unwrap_or_default();
+        later.send((due, piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Waits until everything has arrived.
+    fn arrive(&mut self) {
+        if let Some((later, bringer)) = self.later.take() {
+            drop(later);
+            let _ = bringer.join();
+        }
+    }
+}
+
+/// Brings each piece when its time has come.
+fn bring(pieces: &Receiver<(Instant, Vec<u8>)>, link: &Link, toward: Toward) {
+    for (due, piece) in pieces {
+        wait(due.saturating_duration_since(Clock::system().now()));
+        if link.dead.load(Ordering::Acquire) || link.write(toward, &piece).is_err() {
+            return;
+        }
+    }
+}
+
 impl Link {
+    fn write(&self, toward: Toward, piece: &[u8]) -> io::Result<()> {
+        let to = if toward == Toward::Server { self.server.as_ref() } else { Some(&self.client) };
+        to.map_or(Ok(()), |mut to| to.write_all(piece))
+    }
+
     fn cut(&self) {
         self.dead.store(true, Ordering::Release);
         for stream in [Some(&self.client), self.server.as_ref()].into_iter().flatten() {

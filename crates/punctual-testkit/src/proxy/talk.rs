@@ -75,6 +75,11 @@ impl Talk {
         self.is_secret
     }
 
+    /// Whether something was asked, and not answered in full.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.answered < self.asked
+    }
+
     /// The client says something. True if it asks for SQL that has these words.
     pub(super) fn asks(&mut self, piece: &[u8], words: Option<&str>) -> bool {
         let mut found = false;

@@ -210,6 +210,31 @@ fn a_delay_delays_either_way() {
     assert_eq!(proxy.counts().delayed, 2);
 }
 
+/// A delay is no bound on how much is on its way: ten pieces, each sent when the one before has set out, arrive one delay later and not ten.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a delay on the wire is one of real time")]
+fn what_is_delayed_holds_up_nothing_behind_it() {
+    const DELAY: Duration = Duration::from_millis(300);
+    let (tell, told) = channel();
+    let server = serve(move |mut stream| {
+        let mut heard = [0; 10];
+        stream.read_exact(&mut heard).unwrap();
+        tell.send(heard).unwrap();
+    });
+    let proxy = Proxy::start(server);
+    let stream = connect(&proxy);
+    proxy.delay(DELAY);
+    let start = std::time::Instant::now();
+    for number in 0..10 {
+        say(&stream, &[number]);
+        while proxy.counts().delayed <= u64::from(number) {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert!((DELAY..DELAY * 10).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
 #[test]
 fn a_cut_after_so_many_bytes_is_exact_and_happens_once() {
     let proxy = Proxy::start(echo());
@@ -424,4 +449,25 @@ fn what_is_encrypted_passes_unread_and_is_counted() {
     hear(&stream, &reply(b"I"));
     let counts = proxy.counts();
     assert_eq!((counts.encrypted, counts.requests, counts.replies_lost), (1, 0, 0));
+}
+
+/// Only of a connection that waits for an answer something is broken off.
+#[test]
+fn what_is_under_way_is_broken_off() {
+    let (tell, told) = channel();
+    let server = serve(move |mut stream| {
+        let mut buffer = [0; 1024];
+        let _ = stream.read(&mut buffer);
+        stream.write_all(&reply(b"I")).unwrap();
+        while let Ok(1..) = stream.read(&mut buffer) {
+            tell.send(()).unwrap();
+        }
+    });
+    let proxy = Proxy::start(server);
+    for (breaks, count) in [(Proxy::cut as fn(&Proxy) -> usize, 1), (Proxy::reset, 2)] {
+        let (_idle, asking) = (session(&proxy), session(&proxy));
+        say(&asking, &query("SELECT 1"));
+        told.recv_timeout(PATIENCE).unwrap();
+        assert_eq!((breaks(&proxy), proxy.counts().broken_off), (2, count));
+    }
 }
