@@ -1,0 +1,136 @@
+//! A network between a node and its PostgreSQL that is bad all the time: connections break again and again while there is work.
+//! With a real server and real time, so instants are compared with loose bounds, and what must never happen with none. Each test asserts that its fault
+//! happened.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests of real time, which panic when they fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use punctual_durable::{Ctx, Failure, Job, JobId, Jobs, Outcome, PostgresOptions};
+use punctual_testkit::block_on;
+use punctual_testkit::postgres::{Schema, proxied};
+use serde::{Deserialize, Serialize};
+
+/// Nothing takes as long as this, on any machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Note(u64);
+
+impl Job for Note {
+    const KIND: &'static str = "note";
+    type Output = u64;
+}
+
+/// The id of the job with this number.
+fn id(number: u64) -> JobId {
+    JobId::from_u128(number.into())
+}
+
+fn open(lease: Duration, schema: &Schema, url: &str) -> Jobs {
+    let options = PostgresOptions::new().lease(lease).pool_size(POOL).schema(schema.name());
+    let store = block_on(options.open(url)).unwrap();
+    block_on(Jobs::builder().over(Arc::new(store))).unwrap()
+}
+
+const POOL: usize = 10;
+
+/// The handler tells its number and its fence.
+fn told(jobs: &Jobs) -> Receiver<(u64, u64)> {
+    let (tell, told) = channel();
+    let tell = Mutex::new(tell);
+    jobs.on(move |note: Note, ctx: Ctx| {
+        tell.lock().unwrap().send((note.0, ctx.fence())).unwrap();
+        std::future::ready(Ok::<_, Failure>(note.0))
+    });
+    told
+}
+
+/// A caller that enqueues one job after the other, each under its own id until that is acknowledged, and says so.
+struct Caller {
+    jobs: Jobs,
+    next: Arc<AtomicU64>,
+    acknowledged: Sender<u64>,
+    failures: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Caller {
+    fn call(self) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            while block_on(self.jobs.now().id(id(number)).enqueue(Note(number))).is_err() {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(5));
+            }
+            self.acknowledged.send(number).unwrap();
+        }
+    }
+}
+
+/// C37, C38, C51: connections are cut and reset again and again while a node works and callers enqueue, and repeat what failed: nothing that was acknowledged
+/// is lost, every job ends well and runs once, for the lease is kept; and lost connections are replaced, not more than that.
+#[test]
+fn connections_that_break_again_and_again_lose_nothing() {
+    const BREAKS: usize = 20;
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let jobs = open(Duration::from_secs(60), &schema, &url);
+    let runs = told(&jobs);
+    let node = block_on(jobs.node().workers(4).start()).unwrap();
+    let was = node.id();
+
+    let (acknowledged, acknowledgements) = channel();
+    let (failures, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let next = Arc::new(AtomicU64::new(1));
+    let callers: Vec<_> = (0..4)
+        .map(|_| Caller {
+            jobs: jobs.clone(),
+            next: Arc::clone(&next),
+            acknowledged: acknowledged.clone(),
+            failures: Arc::clone(&failures),
+            is_over: Arc::clone(&is_over),
+        })
+        .map(|caller| thread::spawn(move || caller.call()))
+        .collect();
+    let mut known = BTreeSet::new();
+    for broken in 0..BREAKS {
+        // Work is under way again.
+        known.extend((0..20).map(|_| acknowledgements.recv_timeout(PATIENCE).unwrap()));
+        if broken.is_multiple_of(2) {
+            proxy.cut()
+        } else {
+            proxy.reset()
+        };
+    }
+    is_over.store(true, Ordering::Relaxed);
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    drop(acknowledged);
+    known.extend(acknowledgements.try_iter());
+    assert_eq!(known, (1..next.load(Ordering::Relaxed)).collect(), "each was acknowledged in the end");
+    block_on(node.drain());
+
+    let near = open(Duration::from_secs(60), &schema, schema.url());
+    let mut fences: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    runs.try_iter().for_each(|(number, fence)| fences.entry(number).or_default().push(fence));
+    for &number in &known {
+        let record = block_on(near.get(id(number))).unwrap().unwrap_or_else(|| panic!("job {number} is lost"));
+        assert_eq!(record.state.outcome, Some(Outcome::Succeeded), "{number}");
+        // A claim that was not heard was given back, so the fence may be higher.
+        assert_eq!(fences[&number], [record.fence], "{number}");
+    }
+    let totals = block_on(near.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, known.len() as u64));
+    assert_eq!(node.id(), was, "it has its lease");
+    let counts = proxy.counts();
+    let (broken, failures) = (counts.cut + counts.reset, failures.load(Ordering::Relaxed));
+    eprintln!("{counts:?}, {} jobs, {failures} failures", known.len());
+    assert!(counts.cut > 0 && counts.reset > 0 && counts.broken_off > 0 && failures > 0, "{counts:?}");
+    assert!(counts.connections <= broken + POOL as u64 + 1, "{counts:?}");
+    block_on(node.shutdown(Duration::from_secs(5)));
+}
