@@ -4,8 +4,8 @@
 //! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity, and what ran under the
 //!    old one is told to stop at that moment, by the heart itself: the loop of the node may be waiting for a store that does not answer.
 //! 2. The lease is given up by the monotonic clock before the store can take it: a heartbeat counts from when it was sent.
-//! 3. It beats whether or not it was answered, and joins again without waiting long for one answer: whoever asked once and waited would lose the lease
-//!    with the connection that the question went by, though another one would do.
+//! 3. It beats whether or not it was answered, and so it joins again: whoever asked once and waited would lose the lease with the connection that the
+//!    question went by, though another one would do; and whoever did not wait for late answers would never be back on a slow network.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -109,19 +109,21 @@ pub(crate) struct Body {
     pub(crate) interests: Arc<Interests>,
 }
 
-/// A heartbeat on its way: when it was sent, and what the store says to it.
-type Sent = (Instant, Reply<Pulse>);
+/// A heartbeat, or a wish to join, on its way: when it was sent, and what the store says to it.
+type Sent<T> = (Instant, Reply<T>);
 
 impl Body {
     /// Beats until the engine is gone. The lease began at the earliest when the join was sent.
     pub(crate) async fn live(self, lease: Duration, joined: Instant) {
         let (period, kept) = (lease / BEATS, lease * (BEATS - 1) / BEATS);
-        let mut renewed = joined;
+        // Since when the lease lasts, and when the last beat was sent: after a join that was answered late the first goes at once.
+        let (mut renewed, mut last) = (joined, joined);
         // No beat waits for the answer to another: its connection may have been lost without a word.
-        let mut beats: Vec<Sent> = Vec::new();
+        let mut beats: Vec<Sent<Pulse>> = Vec::new();
         loop {
-            let left = kept.saturating_sub(self.clock.now() - renewed);
-            let mut pause = std::pin::pin!(rest(&self.engine, period.min(left)));
+            let now = self.clock.now();
+            let left = kept.saturating_sub(now - renewed).min(period.saturating_sub(now - last));
+            let mut pause = std::pin::pin!(rest(&self.engine, left));
             let is_known = loop {
                 match first(&mut beats, pause.as_mut()).await {
                     First::Answer(sent, Ok(pulse)) if pulse.known => {
@@ -143,31 +145,41 @@ impl Body {
             let now = self.clock.now();
             if is_known && now - renewed < kept {
                 beats.push((now, self.store.heartbeat(self.heart.beat())));
+                last = now;
                 continue;
             }
             tracing::warn!(target: "punctual", node = %self.heart.node(), "the lease was lost");
             beats.clear();
-            let Some(joined) = self.start_anew(period).await else { return };
-            renewed = joined;
+            let Some(joined) = self.start_anew(period, kept).await else { return };
+            (renewed, last) = (joined, joined);
         }
     }
 
     /// Takes a new identity and joins under it, however often that takes. Answers when the join was sent; `None` if the engine is gone.
-    async fn start_anew(&self, patience: Duration) -> Option<Instant> {
+    async fn start_anew(&self, patience: Duration, kept: Duration) -> Option<Instant> {
         self.heart.become_new(&self.ids);
         self.store.signals().work();
+        // To join twice is to join once, so the answer to any of them will do; but not one that comes when the lease is as good as over.
+        let mut joins: Vec<Sent<()>> = Vec::new();
         loop {
-            let sent = self.clock.now();
-            match within(&self.engine, patience, self.store.join(self.heart.beat())).await {
-                Some(Ok(())) => {
+            let now = self.clock.now();
+            joins.retain(|(sent, _)| now - *sent < kept);
+            joins.push((now, self.store.join(self.heart.beat())));
+            let mut pause = std::pin::pin!(rest(&self.engine, patience));
+            match first(&mut joins, pause.as_mut()).await {
+                First::Answer(sent, Ok(())) => {
                     // First of all, as the node may reap who it was before. If it takes longer than this, it goes on beside.
-                    within(&self.engine, patience, self.interests.want_again()).await;
+                    let mut wants = vec![(sent, self.interests.want_again())];
+                    first(&mut wants, std::pin::pin!(rest(&self.engine, patience)).as_mut()).await;
                     self.heart.is_joined.store(true, Ordering::Release);
                     self.store.signals().work();
                     return Some(sent);
                 }
-                Some(Err(error)) => tracing::warn!(target: "punctual", %error, "could not join again"),
-                None => tracing::warn!(target: "punctual", "nobody answers who could be joined"),
+                First::Answer(_, Err(error)) => tracing::warn!(target: "punctual", %error, "could not join again"),
+                First::Time { is_alive: true } => {
+                    tracing::warn!(target: "punctual", "nobody answers who could be joined");
+                }
+                First::Time { is_alive: false } => return None,
             }
             if !rest(&self.engine, Duration::from_secs(1)).await {
                 return None;
@@ -185,34 +197,22 @@ pub(crate) async fn rest(engine: &Scheduler, time: Duration) -> bool {
 }
 
 /// What comes first.
-enum First {
-    /// The answer to a heartbeat that was sent then.
-    Answer(Instant, Result<Pulse, StoreError>),
+enum First<T> {
+    /// The answer to what was sent then.
+    Answer(Instant, Result<T, StoreError>),
     /// The end of the pause, unless the engine is gone.
     Time { is_alive: bool },
 }
 
-/// Waits for an answer to any of the heartbeats, which is then none of them any more, or for the end of the pause.
-async fn first(beats: &mut Vec<Sent>, mut pause: Pin<&mut impl Future<Output = bool>>) -> First {
+/// Waits for an answer to any of what was sent, which is then none of it any more, or for the end of the pause.
+async fn first<T>(sent: &mut Vec<Sent<T>>, mut pause: Pin<&mut impl Future<Output = bool>>) -> First<T> {
     poll_fn(|cx| {
-        for at in 0..beats.len() {
-            if let Poll::Ready(answer) = beats[at].1.as_mut().poll(cx) {
-                return Poll::Ready(First::Answer(beats.remove(at).0, answer));
+        for at in 0..sent.len() {
+            if let Poll::Ready(answer) = sent[at].1.as_mut().poll(cx) {
+                return Poll::Ready(First::Answer(sent.remove(at).0, answer));
             }
         }
         pause.as_mut().poll(cx).map(|is_alive| First::Time { is_alive })
-    })
-    .await
-}
-
-/// What the store answers, if it does so in time.
-async fn within<T>(engine: &Scheduler, time: Duration, mut answer: Reply<T>) -> Option<Result<T, StoreError>> {
-    let mut timeout = std::pin::pin!(rest(engine, time));
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(Some(answer));
-        }
-        timeout.as_mut().poll(cx).map(|_| None)
     })
     .await
 }

@@ -6,6 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
+use punctual::{Clock, DelayQueue};
 use punctual_durable::{
     Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
     Fired, JobId, NewJob, NodeId, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention,
@@ -45,6 +46,8 @@ struct Faults {
     /// Of this method alone.
     held_of: Option<&'static str>,
     swallows: bool,
+    delay: Option<(Clock, Duration)>,
+    delayed: u64,
     unheard_one_in: u32,
     refusals: u64,
 }
@@ -60,6 +63,8 @@ impl Faulty {
             held: None,
             held_of: None,
             swallows: false,
+            delay: None,
+            delayed: 0,
             unheard_one_in: 0,
             refusals: 0,
         };
@@ -118,6 +123,17 @@ impl Faulty {
         self.faults.lock().unwrap().swallows = swallows;
     }
 
+    /// From now on what is asked is done at once, and each answer comes so much later, by this clock.
+    pub fn delay_answers(&self, clock: impl Into<Clock>, delay: Duration) {
+        self.faults.lock().unwrap().delay = Some((clock.into(), delay));
+    }
+
+    /// How many answers came later.
+    #[must_use]
+    pub fn delayed(&self) -> u64 {
+        self.faults.lock().unwrap().delayed
+    }
+
     /// One answer in so many is lost, after what was asked is done; 0 for none.
     pub fn lose_answers(&self, one_in: u32) {
         self.faults.lock().unwrap().unheard_one_in = one_in;
@@ -130,7 +146,7 @@ impl Faulty {
     }
 
     fn pass<T: Send + 'static>(&self, method: &'static str, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
-        let (unheard, held) = {
+        let (unheard, held, delay) = {
             let mut faults = self.faults.lock().unwrap();
             if faults.swallows {
                 return Box::pin(std::future::pending());
@@ -150,10 +166,20 @@ impl Faulty {
                 }));
             }
             let one_in = faults.unheard_one_in;
+            let unheard = one_in > 0 && faults.rng.u32(0..one_in) == 0;
             let holds = faults.held.is_some() && faults.held_of.is_none_or(|held| held == method);
-            (one_in > 0 && faults.rng.u32(0..one_in) == 0, holds)
+            faults.delayed += u64::from(faults.delay.is_some());
+            (unheard, holds, faults.delay.clone())
         };
-        let reply = question(self.store.as_ref());
+        let mut reply = question(self.store.as_ref());
+        if let Some((clock, delay)) = delay {
+            let way = DelayQueue::with_clock(clock);
+            way.push((), delay).expect("it is open");
+            reply = Box::pin(async move {
+                way.take_async().await;
+                reply.await
+            });
+        }
         if held {
             let faults = Arc::clone(&self.faults);
             return Box::pin(async move {

@@ -116,6 +116,43 @@ fn a_heartbeat_that_nobody_answers_costs_no_lease() {
     assert_eq!((log.lines(), nodes[0].id()), (vec!["first".to_owned()], was));
 }
 
+/// C38, C39: a network on which each answer takes nearly half a lease costs none: of two heartbeats one is always answered in time, and everything runs once.
+/// If it is worse than that the lease is lost; and when an answer takes less than three eighths of one, the node is back. Once it waited for the answer to a join
+/// for as long as from one heartbeat to the next, and then as long again before it sent the first, and so was never back.
+#[test]
+fn answers_that_take_nearly_half_a_lease_cost_none() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let seen = log.clone();
+    bed.jobs.on(move |say: Say, ctx| {
+        seen.add(format!("{} {}", say.0, ctx.fence()));
+        std::future::ready(Ok(say.0))
+    });
+    let node = wait(bed.jobs.start()).unwrap();
+    let was = node.id();
+    let (other, slow) = (bed.another(), SECOND * 5 - Duration::from_millis(1));
+    bed.line().delay_answers(&bed.clock, slow);
+    for n in 1..=10 {
+        wait(other.now().enqueue(say(&n.to_string()))).unwrap().detach();
+        bed.advance(SECOND * 30);
+    }
+    let once: Vec<_> = (1..=10).map(|n| format!("{n} 1")).collect();
+    assert_eq!((log.lines(), node.id()), (once, was));
+    // A heartbeat, a look at the time, a claim and a finish at least, in every lease.
+    assert!(bed.line().delayed() > 100, "{}", bed.line().delayed());
+
+    bed.line().delay_answers(&bed.clock, SECOND * 6);
+    bed.advance(SECOND * 60);
+    let lost = node.id();
+    assert_ne!(lost, was);
+    bed.line().delay_answers(&bed.clock, SECOND * 7 / 2);
+    bed.advance(SECOND * 30);
+    let back = node.id();
+    wait(other.now().enqueue(say("again"))).unwrap().detach();
+    bed.advance(SECOND * 60);
+    assert_eq!((log.lines().last().map(String::as_str), node.id()), (Some("again 1"), back));
+}
+
 /// C51: whoever lost a lease, because everything he asked for was swallowed, works again within five seconds after the store can be asked again, though
 /// nothing of that is ever answered. Once he waited for it: the loop for what it had claimed, the heart for its join.
 #[test]
