@@ -395,12 +395,15 @@ impl Shared {
     }
 }
 
+/// Where pieces are handed in, each with the instant it is to arrive at, and who brings them.
+type Courier = (Sender<(Instant, Vec<u8>)>, JoinHandle<()>);
+
 /// One direction of a link.
 struct Road<'a> {
     link: &'a Arc<Link>,
     toward: Toward,
-    /// Pieces that are on their way, and who brings them: from the first that was delayed on all go so, in their order.
-    later: Option<(Sender<(Instant, Vec<u8>)>, JoinHandle<()>)>,
+    /// From the first piece that was delayed on all go so, in their order.
+    later: Option<Courier>,
 }
 
 impl Road<'_> {
