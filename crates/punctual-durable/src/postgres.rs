@@ -205,9 +205,9 @@ impl fmt::Debug for PostgresStore {
 
 impl Shared {
     async fn open(settings: Settings) -> Result<Arc<Self>, StoreError> {
-        let Settings { clock, schema, server, direct, lease, timeout, pool_size, foresight } = settings;
+        let Settings { clock, schema, server, direct, lease, timeout, pool_size, foresight, edition } = settings;
         let database = Database::new(&server, schema.clone(), pool_size, timeout)?;
-        schema::install(&database, &schema).await?;
+        schema::install(&database, &schema, &edition).await?;
         let (settle, settled) = mpsc::unbounded_channel();
         let shared = Arc::new(Self {
             database,

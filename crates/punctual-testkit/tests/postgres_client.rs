@@ -10,8 +10,8 @@ use std::time::Duration;
 use punctual::{Limits, VirtualClock};
 use punctual_durable::{
     Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
-    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, Store, StoreError, TenantPolicy, Unique,
-    Verdict,
+    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, State, Store, StoreError, TenantPolicy,
+    Unique, Verdict,
 };
 use punctual_testkit::postgres::{Schema, Server, connect, proxied};
 use punctual_testkit::warnings::{Words, hear};
@@ -65,6 +65,28 @@ fn the_functions_of_a_newer_version_are_left_alone() {
     client.batch_execute("UPDATE functions SET version = 0").unwrap();
     let store = open(schema.url(), &schema);
     assert_eq!(block_on(store.redrive(JobId::from_u128(1))), Ok(Redriven::Unknown));
+}
+
+/// A right to make schemas is not needed for that; and who may only work is told that somebody else must come first.
+#[test]
+fn the_owner_of_the_schema_makes_and_upgrades_it() {
+    let server = Server::start_fast();
+    let schema = Schema::at(server.url());
+    let mut admin = connect(server.url()).unwrap();
+    let roles = "CREATE ROLE owner LOGIN; CREATE ROLE worker LOGIN";
+    admin.batch_execute(&format!("{roles}; CREATE SCHEMA {} AUTHORIZATION owner", schema.name())).unwrap();
+    let url = |role: &str| server.url().replace("postgres@", &format!("{role}@"));
+    drop(open(&url("owner"), &schema));
+    let mut owner = connect(&url("owner")).unwrap();
+    owner.batch_execute(&format!("SELECT {}.grant_roles(NULL, 'worker', NULL)", schema.name())).unwrap();
+    drop(open(&url("worker"), &schema));
+
+    owner.batch_execute(&format!("UPDATE {}.functions SET version = 0", schema.name())).unwrap();
+    let too_early = block_on(PostgresOptions::new().schema(schema.name()).open(&url("worker"))).unwrap_err();
+    assert!(too_early.to_string().contains("as its owner could") && !too_early.is_transient(), "{too_early}");
+    drop(open(&url("owner"), &schema));
+    let store = open(&url("worker"), &schema);
+    enqueue(&store, job(1)).unwrap().unwrap();
 }
 
 /// What was prepared no longer fits after that, and the server says so.
@@ -129,6 +151,28 @@ fn a_server_that_takes_no_writes_any_more_is_left() {
     set("off");
     let tries = (0..1_000).position(|_| enqueue(&store, job(3)).is_ok());
     assert!(tries.is_some(), "none of a thousand tries came through");
+}
+
+/// What an operator does on a restored database, so that no fence is given twice (docs/guide/operate-it.md).
+#[test]
+fn fences_can_be_raised_above_all_that_were_given() {
+    let schema = Schema::new();
+    let store = open(schema.url(), &schema);
+    block_on(store.join(beat(NODE, &["k"]))).unwrap();
+    enqueue(&store, NewJob { due: Moment::After(Duration::ZERO), ..job(1) }).unwrap().unwrap();
+    let claim = || {
+        let kinds = Arc::from([("k".to_owned(), 1)]);
+        block_on(store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0 })).unwrap().jobs.remove(0).fence
+    };
+    let finish = |fence, verdict| {
+        block_on(store.finish(NODE, vec![Finish { id: JobId::from_u128(1), fence, verdict }])).unwrap().remove(0)
+    };
+    assert_eq!(claim(), 1);
+    let raise = ["job", "sched", "history"].map(|table| format!("UPDATE {table} SET fence = fence + 1000000"));
+    schema.connect().batch_execute(&raise.join(";")).unwrap();
+    assert_eq!(finish(1, Verdict::Succeeded("1".into())), Finished::Stale);
+    assert_eq!(finish(1_000_001, Verdict::Release), Finished::Done(State::READY));
+    assert_eq!(claim(), 1_000_002);
 }
 
 #[test]

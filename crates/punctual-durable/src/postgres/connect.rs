@@ -114,7 +114,7 @@ impl Database {
         &self.schema
     }
 
-    /// How long a caller waits.
+    /// How long to wait for an answer.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -267,6 +267,8 @@ pub(super) struct Tries<'a> {
     elsewhere: usize,
     /// The last try may have been by a statement that was prepared.
     was_prepared: bool,
+    /// Whether it has been asked again because something had changed.
+    has_changed: bool,
 }
 
 impl<'a> Tries<'a> {
@@ -277,7 +279,7 @@ impl<'a> Tries<'a> {
         } else {
             database.timeout
         };
-        Self { database, function, patience, again: AGAIN_MAX, elsewhere, was_prepared: false }
+        Self { database, function, patience, again: AGAIN_MAX, elsewhere, was_prepared: false, has_changed: false }
     }
 
     /// How long to wait for the answer.
@@ -323,7 +325,11 @@ impl<'a> Tries<'a> {
                 }
                 return None;
             }
-            Kind::Again | Kind::Unprepared | Kind::Data | Kind::Held | Kind::Denied | Kind::Other => {}
+            Kind::Changed if !self.has_changed => {
+                self.has_changed = true;
+                return None;
+            }
+            Kind::Again | Kind::Changed | Kind::Unprepared | Kind::Data | Kind::Held | Kind::Denied | Kind::Other => {}
             Kind::Lost => {
                 drop(Object::take(client));
                 if self.elsewhere > 0 && fault.told.is_transient() {

@@ -20,6 +20,8 @@ pub(super) struct Fault {
 pub(super) enum Kind {
     /// It was surely rolled back, for the sake of somebody else: at once again.
     Again,
+    /// What it was about is not there, or is something else: if that has just been changed by a newer program, it is found another time.
+    Changed,
     /// What was to be written does not fit: whose it is may be found out by trying each for itself.
     Data,
     /// What was prepared is not there, or no longer fits: again without.
@@ -73,15 +75,24 @@ impl Fault {
         Self { told: StoreError::permanent(format!("{}; {advice}", self.told)), ..self }
     }
 
+    /// A role that may not do what is to be done hears who must.
+    pub(super) fn if_denied(self, advice: impl FnOnce() -> String) -> Self {
+        if self.kind == Kind::Denied { self.advise(&advice()) } else { self }
+    }
+
     /// It took too long, or there was no connection to be had: whether it was done is unknown.
     pub(super) fn timed_out(what: &str, why: impl std::fmt::Display) -> Self {
         Self { told: StoreError::transient(format!("cannot {what}: {why}")), kind: Kind::Lost }
     }
 
+    /// It cannot be, however often it is tried.
+    pub(super) fn refused(what: &str, why: impl std::fmt::Display) -> Self {
+        Self { told: StoreError::permanent(format!("cannot {what}: {why}")), kind: Kind::Other }
+    }
+
     /// The answer is not what was agreed on.
     pub(super) fn unreadable(what: &str, why: impl std::fmt::Display) -> Self {
-        let told = StoreError::permanent(format!("cannot {what}: the database's answer is not understood: {why}"));
-        Self { told, kind: Kind::Other }
+        Self::refused(what, format_args!("the database's answer is not understood: {why}"))
     }
 }
 
@@ -104,9 +115,12 @@ fn kind(state: &str) -> Kind {
         "42501" => Kind::Denied,
         "55P03" => Kind::Held,
         "0A000" | "26000" | "42P05" => Kind::Unprepared,
+        // "attribute number 41 exceeds number of columns 40".
+        "XX000" => Kind::Changed,
         _ => match state.get(..2) {
             Some("22" | "54") => Kind::Data,
             Some("08" | "57") => Kind::Lost,
+            Some("42") => Kind::Changed,
             _ => Kind::Other,
         },
     }

@@ -9,7 +9,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::PostgresStore;
-use super::schema::SchemaName;
+use super::schema::{Edition, SchemaName};
 use super::tls::{Roots, Trust};
 use crate::error::StoreError;
 
@@ -236,6 +236,8 @@ pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) pool_size: usize,
     pub(super) foresight: Duration,
+    /// What to bring the schema up to.
+    pub(super) edition: Edition,
 }
 
 /// A server, and whom to believe that it is the one.
@@ -265,7 +267,7 @@ impl Address {
 }
 
 impl Settings {
-    fn new(mut options: PostgresOptions, url: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(mut options: PostgresOptions, url: &str) -> Result<Self, StoreError> {
         let parsed = Url::parse(url)?;
         for (name, value) in &parsed.ours {
             match name.as_str() {
@@ -302,6 +304,7 @@ impl Settings {
             timeout: options.timeout,
             pool_size: options.pool_size,
             foresight: options.foresight.unwrap_or(foresight),
+            edition: Edition::OURS,
         })
     }
 }

@@ -7,7 +7,8 @@
 --   closed, expired, backlog_full, scheduled_full
 --             its tenant does not take it: `detail` says why, `count` of `max` are there, `retry_after` says when to try again, if
 --             that is known
---   busy      another transaction is about to decide the same (its unique key, or the last place of its tenant): try again
+--   busy      another transaction is about to decide the same (its unique key, or the last place of its tenant), or a newer program has just brought the
+--             tables up to date: try again
 --   bad       a value is out of its bounds, or too long, or this transaction sees too old a state to keep its tenant's bound: `detail` says so
 -- What else is null is as if it had not been given.
 -- Nothing is locked that a claim needs. What else time has brought is left to others: a caller's transaction may last.
@@ -95,7 +96,8 @@ BEGIN
             status := 'busy';
             detail := 'another transaction is about to decide the same';
             RETURN;
-        WHEN serialization_failure THEN
+        -- It waited while a newer program changed the tables, and goes on as it was before that.
+        WHEN serialization_failure OR datatype_mismatch OR cannot_coerce OR undefined_column OR undefined_function OR undefined_table OR internal_error THEN
             status := 'busy';
             detail := SQLERRM;
             RETURN;
