@@ -13,6 +13,7 @@ mod connect;
 mod direct;
 mod error;
 mod finish;
+mod hosts;
 mod jobs;
 mod listen;
 mod nodes;
@@ -215,7 +216,7 @@ impl Shared {
             lease,
             foresight,
             signals: Signals::new(),
-            line: Line::new(direct)?,
+            line: Line::new(&direct)?,
             notifier: Notifier::default(),
             order: Order::default(),
             nodes: Mutex::default(),

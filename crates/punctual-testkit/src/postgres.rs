@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use postgres::config::Host;
+use postgres::config::{Host, TargetSessionAttrs};
 use postgres::{Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::proxy::Proxy;
@@ -61,8 +61,7 @@ impl Server {
         Self::hold(&["--fast"])
     }
 
-    /// Two: what is committed at the first is at the second too, before anybody hears of it. The URL names both, and is that of whichever takes
-    /// writes.
+    /// Two: what is committed at the first is at the second too, before anybody hears of it. The URL names both, the second before the first.
     #[must_use]
     pub fn start_pair() -> Self {
         let pair = Self::hold(&["--pair"]);
@@ -195,12 +194,16 @@ pub fn url() -> &'static str {
     })
 }
 
-/// A connection to a server, or to what stands before it.
+/// A connection to a server, or to what stands before it; of several to the one that takes writes.
 ///
 /// # Errors
 /// If nobody answers there.
 pub fn connect(url: &str) -> Result<Client, postgres::Error> {
     let mut config: Config = url.parse()?;
+    // A pooler's console does not know what that is.
+    if config.get_hosts().len() > 1 {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
     config.connect_timeout(Duration::from_secs(10)).connect(NoTls)
 }
 

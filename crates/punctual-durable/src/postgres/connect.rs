@@ -12,10 +12,10 @@ use deadpool_postgres::{
 use tokio::time::error::Elapsed;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::direct::is_direct;
 use super::error::{Fault, Kind};
+use super::hosts::Hosts;
 use super::options::Address;
 use super::rows::Parameter;
 use super::schema::SchemaName;
@@ -70,9 +70,7 @@ impl Function {
 pub(super) struct Database {
     callers: Pool,
     node: Pool,
-    tls: MakeRustlsConnect,
-    /// Where it is, for errors.
-    hosts: String,
+    hosts: Hosts,
     schema: SchemaName,
     timeout: Duration,
     /// What a node asked for that took longer than it waited, and how long it waits now.
@@ -88,11 +86,11 @@ impl Database {
         pool_size: usize,
         timeout: Duration,
     ) -> Result<Self, StoreError> {
-        let tls = address.trust.connector()?;
+        let hosts = Hosts::new(address)?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let can_prepare = Arc::new(AtomicBool::new(true));
         let pool = |size| {
-            Pool::builder(Manager::from_config(address.config.clone(), tls.clone(), config.clone()))
+            Pool::builder(Manager::from_connect(address.config.clone(), hosts.clone(), config.clone()))
                 .max_size(size)
                 .post_create(look_where_it_goes(can_prepare.clone(), timeout))
                 // The one that was used last: its process is at hand, and it knows the functions already.
@@ -106,8 +104,7 @@ impl Database {
         let of_node = OF_NODE.min(pool_size / 2);
         let callers = pool(pool_size - of_node)?;
         let node = if of_node == 0 { callers.clone() } else { pool(of_node)? };
-        let hosts = address.hosts();
-        Ok(Self { callers, node, tls, hosts, schema, timeout, slow: Mutex::default(), can_prepare })
+        Ok(Self { callers, node, hosts, schema, timeout, slow: Mutex::default(), can_prepare })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
@@ -133,7 +130,7 @@ impl Database {
     async fn connection(&self, pool: &Pool, what: &str) -> Result<Object, Fault> {
         pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-                Fault::unreached(what, &self.hosts, &error)
+                Fault::unreached(what, self.hosts.names(), &error)
             }
             PoolError::Timeout(_) => Fault::timed_out(what, NO_CONNECTION),
             other => Fault::timed_out(what, other),
@@ -347,7 +344,7 @@ impl<'a> Tries<'a> {
     }
 
     fn give_up(&self, client: Object) -> Fault {
-        let (cancel, tls) = (client.cancel_token(), self.database.tls.clone());
+        let (cancel, tls) = (client.cancel_token(), self.database.hosts.tls().clone());
         drop(Object::take(client));
         self.database.doubt(self.patience);
         self.be_patient();

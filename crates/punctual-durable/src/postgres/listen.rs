@@ -10,13 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client, Connection, Row, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Row};
 
 use super::Shared;
 use super::error::Fault;
+use super::hosts::{Hosts, Wire};
 use super::options::Address;
 use super::rows::{Parameter, node_id};
 use crate::error::StoreError;
@@ -37,19 +36,15 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 const LISTENING: &str = "listen for notifications";
 
-type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
-
 /// The connection, while there is one.
 pub(super) struct Line {
-    address: Address,
-    tls: MakeRustlsConnect,
+    hosts: Hosts,
     client: Mutex<Option<Arc<Client>>>,
 }
 
 impl Line {
-    pub(super) fn new(address: Address) -> Result<Self, StoreError> {
-        let tls = address.trust.connector()?;
-        Ok(Self { address, tls, client: Mutex::default() })
+    pub(super) fn new(address: &Address) -> Result<Self, StoreError> {
+        Ok(Self { hosts: Hosts::new(address)?, client: Mutex::default() })
     }
 
     /// Says something short, if somebody is there to hear it.
@@ -75,6 +70,12 @@ impl Line {
         let _ = self.say(LISTENING, "SELECT", &[]).await;
     }
 
+    /// Whether the server takes no writes any more, so that whoever writes is at another one, and nobody says anything here.
+    async fn is_left(&self) -> Result<bool, Fault> {
+        let rows = self.say(LISTENING, "SELECT current_setting('transaction_read_only') = 'on'", &[]).await?;
+        Ok(self.hosts.must_take_writes() && rows.first().is_some_and(|row| row.get(0)))
+    }
+
     fn set(&self, client: Option<Arc<Client>>) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
@@ -89,10 +90,10 @@ pub(super) async fn listen(shared: &Arc<Shared>) -> Result<(), Fault> {
 
 /// Begins to listen.
 async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
-    let address = &shared.line.address;
-    let fault = |error: tokio_postgres::Error| Fault::unreached(LISTENING, &address.hosts(), &error);
+    let hosts = &shared.line.hosts;
+    let fault = |error: tokio_postgres::Error| Fault::unreached(LISTENING, hosts.names(), &error);
     let connecting = async {
-        let (client, wire) = address.config.connect(shared.line.tls.clone()).await?;
+        let (client, wire) = hosts.connect().await?;
         let wire = tokio::spawn(hear(shared.clone(), wire));
         let channel = shared.database.schema().quoted();
         client.batch_execute(&format!("LISTEN {channel}")).await?;
@@ -110,7 +111,7 @@ async fn stay(shared: Arc<Shared>, mut wire: JoinHandle<()>) {
     loop {
         tokio::select! {
             _ = &mut wire => {}
-            fault = check(&shared) => tracing::warn!(target: "punctual", error = %fault.told, "nobody answers on the line"),
+            fault = check(&shared) => tracing::warn!(target: "punctual", error = %fault.told, "the line is given up"),
         }
         wire.abort();
         shared.line.set(None);
@@ -128,13 +129,19 @@ async fn stay(shared: Arc<Shared>, mut wire: JoinHandle<()>) {
     }
 }
 
-/// Ends when nobody answers.
+/// Ends when nobody answers, or nobody who matters.
 async fn check(shared: &Shared) -> Fault {
     let mut checks: usize = 0;
     loop {
         tokio::time::sleep(CHECK).await;
-        if let Err(fault) = shared.measure().await {
-            return fault;
+        let look = async {
+            shared.measure().await?;
+            shared.line.is_left().await
+        };
+        match look.await {
+            Ok(false) => {}
+            Ok(true) => return Fault::timed_out(LISTENING, "the server takes no writes any more"),
+            Err(fault) => return fault,
         }
         if checks.is_multiple_of(CHECKS_A_MINUTE) {
             shared.clock.warn_if_off();

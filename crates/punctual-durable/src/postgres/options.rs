@@ -16,8 +16,8 @@ use crate::error::StoreError;
 /// How to open a [`PostgresStore`].
 ///
 /// # The URL
-/// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the first that takes writes
-/// is used, and when it stops doing so, the next. Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`,
+/// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the one that takes writes
+/// is used, wherever it stands and whatever the others do, and when it stops doing so, the one that does. Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`,
 /// `keepalives_idle`, `options`, `target_session_attrs` ..) it may have those of this store, each of which is also a method here: `schema`,
 /// `listen_url`, `lease`, `timeout` and `foresight` (`10s`, `1500ms`), `pool_size`.
 ///

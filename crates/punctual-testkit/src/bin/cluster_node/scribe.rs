@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Config, NoTls};
+use postgres::Client;
 use punctual::Clock;
 use punctual_durable::Ctx;
+use punctual_testkit::postgres::connect;
 use tokio::sync::oneshot;
 
 /// Where handlers hand in what they have to say.
@@ -71,9 +72,8 @@ const LINES_MAX: usize = 500;
 
 pub(crate) fn start(url: &str, schema: &str) -> Scribe {
     let (lines, inbox) = channel();
-    let config: Config = url.parse().expect("a URL");
-    let schema = schema.to_owned();
-    std::thread::spawn(move || write_all(&config, &schema, &inbox));
+    let (url, schema) = (url.to_owned(), schema.to_owned());
+    std::thread::spawn(move || write_all(&url, &schema, &inbox));
     Scribe { lines, count: Arc::default() }
 }
 
@@ -114,14 +114,14 @@ impl Drop for Run {
     }
 }
 
-fn write_all(config: &Config, schema: &str, inbox: &Receiver<Line>) {
+fn write_all(url: &str, schema: &str, inbox: &Receiver<Line>) {
     let mut client = None;
     while let Ok(first) = inbox.recv() {
         let mut lines = vec![first];
         lines.extend(inbox.try_iter().take(LINES_MAX));
         // The server may be away; what was written twice is the same line.
         let written = loop {
-            match write(&mut client, config, schema, &lines) {
+            match write(&mut client, url, schema, &lines) {
                 Ok(reading) => break reading,
                 Err(error) => eprintln!("cannot write down {} lines: {error}", lines.len()),
             }
@@ -142,16 +142,11 @@ fn rest() {
 }
 
 /// Answers what the database's clock showed when all was written.
-fn write(
-    client: &mut Option<Client>,
-    config: &Config,
-    schema: &str,
-    lines: &[Line],
-) -> Result<Reading, postgres::Error> {
+fn write(client: &mut Option<Client>, url: &str, schema: &str, lines: &[Line]) -> Result<Reading, postgres::Error> {
     let client = match client {
         Some(client) => client,
         None => {
-            let mut new = config.clone().connect_timeout(Duration::from_secs(5)).connect(NoTls)?;
+            let mut new = connect(url)?;
             new.batch_execute(&format!("SET search_path TO {schema}"))?;
             client.insert(new)
         }
