@@ -17,11 +17,12 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use crate::error::StoreError;
 use crate::store::{Admitted, NewJob, Refused};
@@ -67,7 +68,8 @@ struct Ask {
     /// Those without an answer, in their order.
     jobs: Vec<NewJob>,
     answers: Vec<Option<Answer>>,
-    since: Instant,
+    /// Whether it has waited for a lock for as long as it may, if it waits for one.
+    is_late: Option<Arc<AtomicBool>>,
     reply: oneshot::Sender<Answers>,
 }
 
@@ -104,7 +106,7 @@ impl Coalescer {
         let (reply, answer) = oneshot::channel();
         let answers = jobs.iter().map(|_| None).collect();
         // Nobody is there only if the runtime is gone, and then the answer says so.
-        let _ = self.0.send(Ask { jobs, answers, since: Instant::now(), reply });
+        let _ = self.0.send(Ask { jobs, answers, is_late: None, reply });
         async move { answer.await.unwrap_or_else(|_| Err(StoreError::transient("the store was closed"))) }
     }
 }

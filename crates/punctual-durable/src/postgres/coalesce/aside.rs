@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -43,8 +44,7 @@ impl Aside {
         let Some(count) = self.places.get_mut(&place) else { return Some(ask) };
         *count += 1;
         let fits = |group: &&mut Vec<Ask>| {
-            group.iter().map(|ask| ask.jobs.len()).sum::<usize>() < JOBS_MAX
-                && group.iter().all(|ask| ask.place() == place)
+            group[0].place() == place && group.iter().map(|ask| ask.jobs.len()).sum::<usize>() < JOBS_MAX
         };
         match self.groups.iter_mut().find(fits) {
             Some(group) => group.push(ask),
@@ -55,13 +55,19 @@ impl Aside {
 
     /// Callers of one call that are held up.
     pub(super) fn take(&mut self, held: Vec<Ask>) {
-        let (late, held): (Vec<Ask>, Vec<Ask>) = held.into_iter().partition(|ask| ask.since.elapsed() >= self.timeout);
+        let is_late = |ask: &Ask| ask.is_late.as_ref().is_some_and(|is_late| is_late.load(Ordering::Relaxed));
+        let (late, mut held): (Vec<Ask>, Vec<Ask>) = held.into_iter().partition(is_late);
         for ask in late {
             let why = format!("cannot enqueue jobs: somebody has held a lock for {:?} that they need", self.timeout);
             ask.reply(Err(StoreError::transient(why)));
         }
         if held.is_empty() {
             return;
+        }
+        let mut newcomers = held.iter_mut().filter(|ask| ask.is_late.is_none()).peekable();
+        if newcomers.peek().is_some() {
+            let is_late = after(self.timeout);
+            newcomers.for_each(|ask| ask.is_late = Some(is_late.clone()));
         }
         for ask in &held {
             *self.places.entry(ask.place()).or_default() += 1;
@@ -104,6 +110,18 @@ impl Aside {
         }
         self.take(held);
     }
+}
+
+/// Turns true after so long.
+fn after(time: Duration) -> Arc<AtomicBool> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(time).await;
+        // Relaxed: nothing else depends on it.
+        over.store(true, Ordering::Relaxed);
+    });
+    is_over
 }
 
 /// Those of some places and those of others; all, if they are of one.
