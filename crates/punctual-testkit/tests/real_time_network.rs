@@ -1,4 +1,4 @@
-//! A network between a node and its PostgreSQL that is bad all the time: connections break again and again while there is work.
+//! A network between a node and its PostgreSQL that is bad all the time: connections break again and again while there is work, or every answer is late.
 //! With a real server and real time, so instants are compared with loose bounds, and what must never happen with none. Each test asserts that its fault
 //! happened.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_durable::{Ctx, Failure, Job, JobId, Jobs, Outcome, PostgresOptions};
 use punctual_testkit::block_on;
@@ -133,4 +133,42 @@ fn connections_that_break_again_and_again_lose_nothing() {
     assert!(counts.cut > 0 && counts.reset > 0 && counts.broken_off > 0 && failures > 0, "{counts:?}");
     assert!(counts.connections <= broken + POOL as u64 + 1, "{counts:?}");
     block_on(node.shutdown(Duration::from_secs(5)));
+}
+
+/// C38, C39: a node behind a network on which everything takes 200 ms each way keeps its lease over several of them, and runs everything once. Once a
+/// heartbeat that was answered late, because a connection had to be made for it, had all other connections closed; so the next was late as well, and what
+/// was claimed meanwhile was not heard of.
+#[test]
+fn a_node_lives_behind_a_slow_network() {
+    const DELAY: Duration = Duration::from_millis(200);
+    const LEASE: Duration = Duration::from_secs(4);
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let (far, near) = (open(LEASE, &schema, &url), open(LEASE, &schema, schema.url()));
+    let runs = told(&far);
+    let node = block_on(far.node().workers(4).start()).unwrap();
+    let was = node.id();
+    proxy.delay(DELAY);
+    let began = Instant::now();
+    let mut number = 0;
+    while began.elapsed() < LEASE * 5 / 2 {
+        let jobs = (0..10).map(|_| {
+            number += 1;
+            Note(number)
+        });
+        assert!(block_on(near.now().enqueue_many(jobs)).iter().all(Result::is_ok));
+        let mut ran: Vec<_> = (0..10).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
+        ran.sort_unstable();
+        assert_eq!(ran, (number - 9..=number).map(|number| (number, 1)).collect::<Vec<_>>(), "{:?}", began.elapsed());
+    }
+    assert_eq!(node.id(), was, "it has its lease");
+    let (asked, before) = (Instant::now(), proxy.counts());
+    assert_eq!(block_on(far.totals()).unwrap().ready, 0);
+    assert!(asked.elapsed() >= DELAY * 2 && proxy.counts().delayed >= before.delayed + 2, "the fault happened");
+    // Those that were there when it began, and some that more at a time were asked for; not one for each heartbeat.
+    assert!(before.connections <= 2 * (POOL as u64 + 1), "{before:?}");
+    proxy.pass();
+    block_on(node.shutdown(PATIENCE));
+    assert!(runs.try_recv().is_err(), "one ran twice");
+    assert_eq!(block_on(near.totals()).unwrap().ended[&Outcome::Succeeded], number);
 }

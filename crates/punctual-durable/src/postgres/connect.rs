@@ -144,8 +144,19 @@ impl Database {
         select: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
+        self.call_in_doubt(function, select, parameters, Duration::MAX).await
+    }
+
+    /// The same. If a connection that was used before is silent for so long, the others are doubted. One that was made for this says nothing about them.
+    pub(super) async fn call_in_doubt(
+        &self,
+        function: Function,
+        select: &str,
+        parameters: &[Parameter<'_>],
+        silence: Duration,
+    ) -> Result<Vec<Row>, Fault> {
         let sql = self.sql(function, select, parameters.len());
-        self.call_by(function, &sql, parameters).await
+        self.call_by(function, &sql, parameters, silence).await
     }
 
     /// Calls a function that waits for nobody's lock longer than this.
@@ -158,15 +169,32 @@ impl Database {
         let sql = self.hurried_sql(function, parameters.len());
         let lock_wait = format!("{}ms", lock_wait.as_millis());
         let limit: Parameter<'_> = (&lock_wait, Type::TEXT);
-        self.call_by(function, &sql, &[parameters, &[limit]].concat()).await
+        self.call_by(function, &sql, &[parameters, &[limit]].concat(), Duration::MAX).await
     }
 
-    async fn call_by(&self, function: Function, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn call_by(
+        &self,
+        function: Function,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+        silence: Duration,
+    ) -> Result<Vec<Row>, Fault> {
         let what = function.what;
         let mut tries = Tries::new(self, function);
         loop {
             let client = tries.client().await?;
-            let answer = async { self.ask(&client, sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
+            let silence = if Object::metrics(&client).recycle_count == 0 { Duration::MAX } else { silence };
+            let answer = async {
+                let mut answer = std::pin::pin!(self.ask(&client, sql, parameters));
+                let answer = match tokio::time::timeout(silence, answer.as_mut()).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.doubt(silence);
+                        answer.await
+                    }
+                };
+                answer.map_err(|error| Fault::new(what, &error))
+            };
             let answer = tokio::time::timeout(tries.patience(), answer).await;
             if let Some(done) = tries.judge(client, answer) {
                 return done;
