@@ -245,6 +245,9 @@ impl Store for MemoryStore {
     }
 
     fn put_schedule(&self, schedule: Schedule) -> Reply<()> {
+        if let Err(error) = schedule.check() {
+            return Box::pin(std::future::ready(Err(error)));
+        }
         self.ask(move |world, _| world.put_schedule(schedule))
     }
 

@@ -412,6 +412,7 @@ impl Plan {
         new.due = self.when.0;
         new.wanted_by = self.own.while_wanted.then(|| self.jobs.node_id());
         new.trace = new.trace.or_else(|| self.jobs.current_trace());
+        new.check().map_err(Problem::Refused)?;
         Ok(new)
     }
 }

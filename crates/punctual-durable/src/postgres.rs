@@ -441,6 +441,9 @@ impl Store for PostgresStore {
     }
 
     fn put_schedule(&self, schedule: Schedule) -> Reply<()> {
+        if let Err(error) = schedule.check() {
+            return Box::pin(std::future::ready(Err(error)));
+        }
         self.ask(move |shared| async move { shared.put_schedule(schedule).await })
     }
 

@@ -195,6 +195,7 @@ impl SchedulePlan {
         let first = first.ok_or_else(|| unusable(punctual::Reason::NoNextRun))?;
         let mut template = self.own.job(self.jobs.new_id(), J::KIND, &J::TERMS, self.tenant.clone(), payload);
         template.schedule = Some(self.name.clone());
+        template.check().map_err(Problem::Refused)?;
         Ok(Schedule {
             name: self.name.clone(),
             rule: self.rule.clone(),

@@ -392,6 +392,9 @@ impl Store for SqliteStore {
     }
 
     fn put_schedule(&self, schedule: Schedule) -> Reply<()> {
+        if let Err(error) = schedule.check() {
+            return Box::pin(std::future::ready(Err(error)));
+        }
         self.ask(move |books| books.put_schedule(&schedule))
     }
 

@@ -44,6 +44,7 @@ macro_rules! store_suite_tests {
             enqueueing {
                 a_job_is_kept_as_it_was_given
                 a_known_id_is_answered_as_new_and_changes_nothing
+                a_job_with_too_long_a_word_is_refused_alone
                 a_closed_tenant_takes_nothing
                 a_job_that_could_not_start_in_time_is_refused
                 a_date_in_the_past_is_due_at_once
@@ -113,6 +114,7 @@ macro_rules! store_suite_tests {
             }
             scheduling {
                 a_schedule_is_kept
+                a_schedule_with_too_long_a_name_is_refused
                 a_tick_fires_once
                 a_paused_or_removed_schedule_does_not_fire
                 a_schedule_rests_while_its_last_job_is_live

@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 
 impl World {
     pub(super) fn enqueue(&mut self, job: NewJob, now: Timestamp) -> Result<Admitted, Refused> {
+        job.check()?;
         if self.jobs.contains_key(&job.id) {
             return Ok(Admitted::New);
         }

@@ -118,7 +118,7 @@ fn kind(state: &str) -> Kind {
         // "attribute number 41 exceeds number of columns 40".
         "XX000" => Kind::Changed,
         _ => match state.get(..2) {
-            Some("22" | "54") => Kind::Data,
+            Some("22" | "23" | "54") => Kind::Data,
             Some("08" | "57") => Kind::Lost,
             Some("42") => Kind::Changed,
             _ => Kind::Other,
@@ -157,8 +157,7 @@ mod tests {
     fn only_what_was_surely_rolled_back_is_done_again_unasked() {
         assert_eq!([kind("40001"), kind("40P01")], [Kind::Again; 2]);
         assert!(["08006", "40003", "57P01", "25006", "53100"].map(kind).iter().all(|&kind| kind != Kind::Again));
-        assert_eq!((kind("54000"), kind("22P05"), kind("25006")), (Kind::Data, Kind::Data, Kind::ReadOnly));
-        assert_eq!(kind("42501"), Kind::Denied);
-        assert_eq!(kind("55P03"), Kind::Held);
+        assert_eq!(["22P05", "23502", "23514", "54000"].map(kind), [Kind::Data; 4]);
+        assert_eq!((kind("25006"), kind("42501"), kind("55P03")), (Kind::ReadOnly, Kind::Denied, Kind::Held));
     }
 }

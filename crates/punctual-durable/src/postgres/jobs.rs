@@ -48,7 +48,7 @@ impl Shared {
         jobs: Vec<NewJob>,
         lock_wait: Duration,
     ) -> Result<Vec<Said>, StoreError> {
-        let mut answers: Vec<Option<Answer>> = jobs.iter().map(|job| refuse_nul(job).map(Err)).collect();
+        let mut answers: Vec<Option<Answer>> = jobs.iter().map(|job| refuse(job).map(Err)).collect();
         let good: Vec<(usize, &NewJob)> = jobs.iter().enumerate().filter(|(at, _)| answers[*at].is_none()).collect();
         for chunk in good.chunks(JOBS_MAX) {
             let chunk_answers = self.take_in(chunk.iter().map(|&(_, job)| job).collect(), lock_wait).await?;
@@ -337,7 +337,10 @@ impl Shared {
 }
 
 /// The server would refuse the whole batch.
-pub(super) fn refuse_nul(job: &NewJob) -> Option<Refused> {
+pub(super) fn refuse(job: &NewJob) -> Option<Refused> {
+    if let Err(refused) = job.check() {
+        return Some(refused);
+    }
     let field = field_with_nul(job)?;
     Some(Refused::Bad(format!("the job's {field} has a NUL character, which PostgreSQL cannot hold")))
 }

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::columns::Columns;
 use super::connect::{Function, Tries};
 use super::error::{Fault, Kind};
-use super::jobs::{ENQUEUE, admissions, refuse_nul};
+use super::jobs::{ENQUEUE, admissions, refuse};
 use super::rows::{Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule, uuid};
 use super::{Shared, template};
 use crate::store::{Admitted, Fire, Fired, NewJob, Refused, Rule, Schedule};
@@ -76,7 +76,7 @@ impl Shared {
     pub(super) async fn fire(&self, fire: Fire) -> Result<Fired, Fault> {
         let job = match &fire.job {
             None => Err(Fired::Missed),
-            Some(job) => refuse_nul(job).map_or(Ok(job), |bad| Err(Fired::Refused(bad))),
+            Some(job) => refuse(job).map_or(Ok(job), |bad| Err(Fired::Refused(bad))),
         };
         let fired = match self.try_to_fire(&fire, &job).await {
             Err(fault) if fault.kind == Kind::Data => {

@@ -59,7 +59,7 @@ const MIGRATIONS: [Migration; 1] =
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 79] = [
+const FUNCTIONS: [&str; 80] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -106,6 +106,7 @@ const FUNCTIONS: [&str; 79] = [
     include_str!("queries/lock_job.sql"),
     include_str!("queries/lose.sql"),
     include_str!("queries/make_partitions.sql"),
+    include_str!("queries/misfit.sql"),
     include_str!("queries/move.sql"),
     include_str!("queries/nanos.sql"),
     include_str!("queries/new_id.sql"),

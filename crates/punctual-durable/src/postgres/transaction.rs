@@ -7,7 +7,7 @@ use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::error::Fault;
-use super::jobs::refuse_nul;
+use super::jobs::refuse;
 use super::rows::{Reader, conflict_name, micros};
 use crate::error::{EnqueueError, Problem, StoreError};
 use crate::id::JobId;
@@ -145,7 +145,7 @@ impl Plan {
             return Err(no("a job that lives only while it is wanted cannot be enqueued in a transaction"));
         }
         // The server would refuse it, and the transaction with it.
-        if let Some(refused) = refuse_nul(&new) {
+        if let Some(refused) = refuse(&new) {
             return Err(Problem::Refused(refused));
         }
         let schema =

@@ -30,6 +30,9 @@ impl Books {
     }
 
     pub(super) fn enqueue_one(&mut self, job: &NewJob) -> Result<Answer> {
+        if let Err(refused) = job.check() {
+            return Ok(Err(refused));
+        }
         let now = self.now;
         if queries::is_known(self.db(), job.id)? {
             return Ok(Ok(Admitted::New));

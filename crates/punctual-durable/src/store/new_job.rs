@@ -94,6 +94,13 @@ pub struct NewJob {
 }
 
 impl NewJob {
+    /// How many bytes each of its words may have: tenant, kind, unique key, schedule, each tag. Databases find jobs by them, and an index takes
+    /// no more than a third of a page: a job that was taken in with longer ones could run and never end.
+    pub const WORD_MAX: usize = 512;
+
+    /// How many tags it may have.
+    pub const TAGS_MAX: usize = 64;
+
     /// A job due at once, of the tenant without a name, with an empty object for a payload and the terms that a kind has which says
     /// nothing ([`Terms::new`]).
     ///
@@ -128,6 +135,26 @@ impl NewJob {
             missed: 0,
             trace: None,
         }
+    }
+
+    /// Whether it is within the bounds that hold in every store.
+    pub(crate) fn check(&self) -> Result<(), Refused> {
+        let words = [
+            ("tenant", Some(&self.tenant)),
+            ("kind", Some(&self.kind)),
+            ("unique key", self.unique.as_ref().map(|unique| &unique.key)),
+            ("schedule", self.schedule.as_ref()),
+        ];
+        let words = words.into_iter().filter_map(|(what, word)| word.map(|word| (what, word)));
+        for (what, word) in words.chain(self.tags.iter().map(|tag| ("tag", tag))) {
+            if word.len() > Self::WORD_MAX {
+                return Err(Refused::TooLong { what, bytes: word.len(), max: Self::WORD_MAX });
+            }
+        }
+        if self.tags.len() > Self::TAGS_MAX {
+            return Err(Refused::TooManyTags { count: self.tags.len(), max: Self::TAGS_MAX });
+        }
+        Ok(())
     }
 }
 
@@ -194,6 +221,22 @@ pub enum Refused {
     },
     /// This job has its unique key.
     Conflict(JobId),
+    /// One of its words is longer than stores take.
+    TooLong {
+        /// Which.
+        what: &'static str,
+        /// How long it is.
+        bytes: usize,
+        /// How long it may be: [`NewJob::WORD_MAX`].
+        max: usize,
+    },
+    /// It has more tags than stores take.
+    TooManyTags {
+        /// How many.
+        count: usize,
+        /// How many it may have: [`NewJob::TAGS_MAX`].
+        max: usize,
+    },
     /// The store could not write this one, and would not another time.
     Bad(String),
 }
@@ -203,6 +246,8 @@ impl fmt::Display for Refused {
         match self {
             Self::Rejected { reason, .. } => reason.fmt(f),
             Self::Conflict(id) => write!(f, "its unique key is taken by job {id}"),
+            Self::TooLong { what, bytes, max } => write!(f, "the job's {what} has {bytes} bytes (at most {max})"),
+            Self::TooManyTags { count, max } => write!(f, "the job has {count} tags (at most {max})"),
             Self::Bad(why) => f.write_str(why),
         }
     }

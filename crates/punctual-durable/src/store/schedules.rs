@@ -5,6 +5,7 @@ use std::time::Duration;
 use punctual::Missed;
 
 use super::{NewJob, Refused};
+use crate::error::StoreError;
 use crate::id::JobId;
 use crate::time::Timestamp;
 
@@ -29,6 +30,14 @@ pub struct Schedule {
     pub fired: u64,
     /// How many were missed.
     pub missed_count: u64,
+}
+
+impl Schedule {
+    /// Whether its name and its jobs are within the bounds that hold in every store.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let named = NewJob { schedule: Some(self.name.clone()), ..NewJob::new(self.template.id, "") };
+        named.check().and_then(|()| self.template.check()).map_err(|refused| StoreError::permanent(refused.to_string()))
+    }
 }
 
 /// When the ticks of a schedule are.

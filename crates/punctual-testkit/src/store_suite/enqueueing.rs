@@ -61,6 +61,48 @@ pub fn a_known_id_is_answered_as_new_and_changes_nothing(bed: &Bed) {
     assert_eq!(bed.totals().ready, 0);
 }
 
+/// C36: a word that a store could not find jobs by is refused at the door, with its length and what it may be, and the others of the batch are taken in. At
+/// the bound a job goes all the way.
+pub fn a_job_with_too_long_a_word_is_refused_alone(bed: &Bed) {
+    // Nothing of it can be made shorter.
+    let word = |bytes: usize| (0..bytes).map(|_| char::from(fastrand::u8(b'!'..b'~'))).collect::<String>();
+    let due = Moment::After(SECOND);
+    let tags = |count: usize, bytes: usize| (0..count).map(|_| word(bytes)).collect();
+    let max = NewJob::WORD_MAX;
+    let longest = NewJob {
+        kind: word(max),
+        tenant: word(max),
+        unique: unique(&word(max), OnConflict::Reject),
+        schedule: Some(word(max)),
+        tags: tags(NewJob::TAGS_MAX, max),
+        due,
+        ..job(1)
+    };
+    let too_long = [
+        ("tenant", NewJob { tenant: word(max + 1), due, ..job(2) }),
+        ("kind", NewJob { kind: word(max + 1), due, ..job(3) }),
+        ("unique key", NewJob { unique: unique(&word(max + 1), OnConflict::Reject), ..job(4) }),
+        ("schedule", NewJob { schedule: Some(word(max + 1)), ..job(5) }),
+        ("tag", NewJob { tags: tags(1, max + 1), ..job(6) }),
+    ];
+    let too_many = NewJob { tags: tags(NewJob::TAGS_MAX + 1, 1), ..job(7) };
+    let mut expected = vec![Ok(Admitted::New)];
+    expected.extend(too_long.iter().map(|&(what, _)| Err(Refused::TooLong { what, bytes: max + 1, max })));
+    expected.push(Err(Refused::TooManyTags { count: NewJob::TAGS_MAX + 1, max: NewJob::TAGS_MAX }));
+    let mut batch = vec![longest.clone()];
+    batch.extend(too_long.into_iter().map(|(_, job)| job));
+    batch.push(too_many);
+    assert_eq!(bed.ask(|store| store.enqueue(batch)), expected);
+    assert!((2..=7).all(|id| bed.find(job(id).id).is_none()));
+
+    bed.advance(SECOND);
+    let given = bed.claim_as(NODE, 1, &[(&longest.kind, 1)]).jobs;
+    assert_eq!(given.len(), 1);
+    bed.finish(&given[0], Verdict::Succeeded("1".into()));
+    assert_eq!(bed.get(longest.id).job.tags, longest.tags);
+    bed.assert_totals_are_true();
+}
+
 /// C34
 pub fn a_closed_tenant_takes_nothing(bed: &Bed) {
     bed.set_policy("acme", TenantPolicy { closed: true, ..TenantPolicy::default() });

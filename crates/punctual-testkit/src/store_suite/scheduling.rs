@@ -5,7 +5,7 @@ use punctual_durable::{
     Fire, Fired, Moment, NewJob, OnConflict, Refused, Rule, Schedule, TenantPolicy, Timestamp, Verdict,
 };
 
-use crate::{Bed, SECOND, job, unique};
+use crate::{Bed, SECOND, block_on, job, unique};
 
 fn schedule(name: &str, next: Timestamp) -> Schedule {
     Schedule {
@@ -54,6 +54,17 @@ pub fn a_schedule_is_kept(bed: &Bed) {
     assert!(bed.ask(|store| store.remove_schedule("a".into())));
     assert!(!bed.ask(|store| store.remove_schedule("a".into())));
     assert_eq!(bed.ask(|store| store.schedules(None, 9)).len(), 1);
+}
+
+/// C36: so is a schedule whose jobs no store would take.
+pub fn a_schedule_with_too_long_a_name_is_refused(bed: &Bed) {
+    let long = "n".repeat(NewJob::WORD_MAX + 1);
+    let tagged = NewJob { tags: vec![long.clone()], ..job(0) };
+    for put in [schedule(&long, bed.now()), Schedule { template: tagged, ..schedule("s", bed.now()) }] {
+        let error = block_on(bed.store().put_schedule(put)).unwrap_err();
+        assert!(!error.is_transient() && error.to_string().ends_with("has 513 bytes (at most 512)"), "{error}");
+    }
+    assert!(bed.ask(|store| store.schedules(None, 9)).is_empty());
 }
 
 /// C48: one job per tick, whoever fires.

@@ -124,6 +124,8 @@ fn a_refusal_leaves_the_transaction_as_it_was() {
         assert!(why.to_string().contains("full") && why.to_string().contains('1'), "{why}");
         refused(jobs.tenant("closed").now().enqueue_in(&transaction, Hold {}).await);
         refused(jobs.now().deadline(Duration::ZERO).enqueue_in(&transaction, Hold {}).await);
+        let why = refused(jobs.now().tag("t".repeat(513)).enqueue_in(&transaction, Hold {}).await);
+        assert_eq!(why, Refused::TooLong { what: "tag", bytes: 513, max: 512 });
         let wanted = jobs.now().while_wanted().enqueue_in(&transaction, Hold {}).await;
         assert!(matches!(wanted.unwrap_err().problem(), Problem::Store { error, .. } if !error.is_transient()));
         transaction.execute(ORDER, &[]).await.unwrap();

@@ -9,7 +9,12 @@ DECLARE
     t bigint := present(at);
     was job;
     is_now job;
+    why text := misfit(NULL, NULL, NULL, NULL, NULL, priority, NULL, max_attempts, NULL, least(due_in, deadline_in), least(due_at, deadline_at),
+                       greatest(due_at, due_in, deadline_at, deadline_in));
 BEGIN
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = why;
+    END IF;
     -- Its own row first, as in `cancel`.
     PERFORM lock_job(job_id);
     PERFORM catch_up(t);

@@ -43,13 +43,10 @@ BEGIN
         WHEN due IS NOT NULL AND after IS NOT NULL THEN 'give due or after, not both'
         WHEN NOT isfinite(due) OR NOT isfinite(deadline) THEN 'due and deadline must be dates'
         WHEN deadline IS NOT NULL AND deadline_after IS NOT NULL THEN 'give deadline or deadline_after, not both'
-        WHEN priority NOT BETWEEN -128 AND 127 THEN format('priority is %s, and must be from -128 to 127', priority)
-        WHEN cost NOT BETWEEN 1 AND 4294967295 THEN format('cost is %s, and must be from 1 to 4294967295', cost)
-        WHEN max_attempts NOT BETWEEN 1 AND 4294967295 THEN format('max_attempts is %s, and must be from 1 to 4294967295', max_attempts)
-        WHEN max_crashes NOT BETWEEN 1 AND 4294967295 THEN format('max_crashes is %s, and must be from 1 to 4294967295', max_crashes)
         WHEN least(after, deadline_after, start_within, run_timeout, backoff_base, backoff_cap, unique_period) < interval '0' THEN 'no time may be negative'
-        WHEN array_ndims(tags) > 1 OR array_position(tags, NULL) IS NOT NULL THEN 'tags must be a list of words'
         WHEN on_conflict NOT IN ('reject', 'join', 'replace') THEN format('on_conflict is %L, and must be reject, join or replace', on_conflict)
+        WHEN least(cost, max_attempts, max_crashes) = 0 THEN 'cost, max_attempts and max_crashes must be at least 1'
+        ELSE misfit(kind, tenant, unique_key, NULL, tags, priority, cost, max_attempts, max_crashes, NULL, NULL, NULL)
     END;
     IF detail IS NOT NULL THEN
         status := 'bad';

@@ -19,7 +19,12 @@ DECLARE
     -- Virtual time at which they start, and what they cost of it.
     start numeric;
     own numeric;
+    why text := misfit(of_kind, of_tenant, NULL, NULL, tags::text[], priority, cost, max_attempts, max_crashes,
+                       least(due_in, run_timeout, backoff_base, backoff_cap), due_at, greatest(due_at, due_in));
 BEGIN
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = why;
+    END IF;
     IF EXISTS (SELECT FROM tenant p WHERE p.name = of_tenant AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
         RETURN QUERY
         SELECT e.* FROM enqueue_batch(

@@ -1,4 +1,5 @@
 -- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each, by number.
+-- If one of them is out of bounds, none is taken in: whoever calls finds out which.
 -- A batch with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
 CREATE OR REPLACE FUNCTION enqueue_batch(
     ids uuid[], kinds text[], tenants text[], payloads text[], tags text[], priorities smallint[], costs bigint[], due_at bigint[], due_in bigint[],
@@ -17,7 +18,26 @@ DECLARE
     doubled uuid[];
     due bigint;
     one job;
+    why text;
 BEGIN
+    IF cardinality(ids) = 1 THEN
+        why := misfit(kinds[1], tenants[1], unique_keys[1], schedules[1], tags[1]::text[], priorities[1], costs[1], max_attempts[1], max_crashes[1],
+                      least(due_in[1], start_withins[1], run_timeouts[1], deadline_in[1], backoff_bases[1], backoff_caps[1], unique_periods[1]),
+                      least(due_at[1], deadline_at[1]), greatest(due_at[1], due_in[1], deadline_at[1], deadline_in[1]));
+    ELSE
+        SELECT m.why INTO why
+        FROM (SELECT misfit(n.kind, n.tenant, n.unique_key, n.schedule, n.tags::text[], n.priority, n.cost, n.attempts, n.crashes,
+                            least(n.due_in, n.start_within, n.run_timeout, n.deadline_in, n.backoff_base, n.backoff_cap, n.unique_period),
+                            least(n.due_at, n.deadline_at), greatest(n.due_at, n.due_in, n.deadline_at, n.deadline_in)) AS why
+              FROM unnest(kinds, tenants, unique_keys, schedules, tags, priorities, costs, max_attempts, max_crashes, due_in, start_withins, run_timeouts,
+                          deadline_in, backoff_bases, backoff_caps, unique_periods, due_at, deadline_at)
+                   AS n (kind, tenant, unique_key, schedule, tags, priority, cost, attempts, crashes, due_in, start_within, run_timeout,
+                         deadline_in, backoff_base, backoff_cap, unique_period, due_at, deadline_at)) m
+        WHERE m.why IS NOT NULL LIMIT 1;
+    END IF;
+    IF why IS NOT NULL THEN
+        RAISE check_violation USING MESSAGE = why;
+    END IF;
     IF cardinality(ids) > 1 THEN
         is_doubled := cardinality(ids) > (SELECT count(DISTINCT i) FROM unnest(ids) i);
     END IF;
