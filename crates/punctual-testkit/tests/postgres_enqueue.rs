@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
+use std::thread::JoinHandle;
+
 use postgres::Client;
 use punctual_durable::PostgresOptions;
 use punctual_testkit::block_on;
@@ -13,6 +15,8 @@ fn open() -> (Schema, Client) {
     drop(block_on(PostgresOptions::new().schema(schema.name()).pool_size(1).open(schema.url())).unwrap());
     let mut client = schema.connect();
     one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
+    // Longer than a slow machine takes to see that somebody waits.
+    one(&mut client, "ALTER FUNCTION enqueue SET lock_timeout = '60s'");
     (schema, client)
 }
 
@@ -37,6 +41,47 @@ fn one(client: &mut Client, sql: &str) -> String {
     ask(client, sql).unwrap_or_else(|error| panic!("{sql}: {error}")).join("\n")
 }
 
+/// Somebody who asks in a session of its own.
+struct Beside {
+    asking: JoinHandle<(Result<String, String>, Client)>,
+    process: String,
+    witness: Client,
+}
+
+impl Beside {
+    /// Comes back when it waits for somebody else's session, or is through.
+    fn new(schema: &Schema, sql: impl Into<String>) -> Self {
+        let (mut client, witness, sql) = (schema.connect(), schema.connect(), sql.into());
+        let process = one(&mut client, "SELECT pg_backend_pid()");
+        let asking = std::thread::spawn(move || {
+            let answer = ask(&mut client, &sql).map(|lines| lines.join("\n"));
+            (answer, client)
+        });
+        let mut beside = Self { asking, process, witness };
+        beside.wait_until("<> '{}'");
+        beside
+    }
+
+    /// Comes back when it waits for this session, or is through.
+    fn wait_for(&mut self, process: &str) {
+        self.wait_until(&format!("@> '{{{process}}}'"));
+    }
+
+    fn wait_until(&mut self, holders: &str) {
+        let is_held = format!("SELECT pg_blocking_pids({}) {holders}", self.process);
+        while !self.asking.is_finished() && one(&mut self.witness, &is_held) == "f" {}
+    }
+
+    /// Its answer, and its session, in which a transaction may be open.
+    fn end(self) -> (Result<String, String>, Client) {
+        self.asking.join().unwrap()
+    }
+
+    fn answer(self) -> String {
+        self.end().0.unwrap()
+    }
+}
+
 /// The id of a number.
 fn id(number: u32) -> String {
     format!("00000000-0000-7000-8000-{number:012}")
@@ -54,6 +99,9 @@ fn batch(ids: &[u32], columns: &[(&str, &str)]) -> String {
         let usual = words.get(2).map_or("NULL".to_owned(), |usual| format!("'{usual}'"));
         let given = columns.iter().find(|(name, _)| *name == words[0]).map_or(usual, |(_, given)| (*given).to_owned());
         arguments.push(format!("{} => array_fill({given}::{}, ARRAY[{}])", words[0], words[1], ids.len()));
+    }
+    if let Some((_, at)) = columns.iter().find(|(name, _)| *name == "at") {
+        arguments.push(format!("at => {at}"));
     }
     format!("SELECT status, other FROM enqueue_batch({})", arguments.join(", "))
 }
@@ -151,4 +199,50 @@ fn no_door_takes_a_job_that_would_be_in_everybodys_way() {
         "SELECT stage FROM finish(1, '{{{id}}}', '{{{fence}}}', '{{succeeded}}', '{{1}}', '{{NULL}}', '{{NULL}}', {later})"
     );
     assert_eq!(one(&mut client, &finish), "stopped");
+}
+
+/// The numbers of a tenant as they are kept, and as they are.
+fn numbers(client: &mut Client, tenant: &str) -> [String; 2] {
+    let truth = format!(
+        "SELECT (SELECT count(*) FROM sched WHERE tenant = '{tenant}'), count(*) FILTER (WHERE stage = 'ready'), count(*) FILTER (WHERE stage = 'running')
+         FROM job WHERE tenant = '{tenant}'"
+    );
+    [one(client, &format!("SELECT scheduled, ready, running FROM tally('{tenant}')")), one(client, &truth)]
+}
+
+fn bound(client: &mut Client, tenant: &str, backlog_max: u32) {
+    let sql = format!("SELECT set_tenant('{tenant}', true, NULL, {backlog_max}, NULL, 1, NULL, NULL, NULL, NULL)");
+    one(client, &sql);
+}
+
+/// C36: of two who erase a tenant the second found its row gone, and went on without a lock: a claim that began meanwhile, and was not yet committed, was counted as work that
+/// waits, for good.
+#[test]
+fn who_erases_a_tenant_after_another_has_its_lock_too() {
+    let (schema, mut client) = open();
+    let enqueue = |number| format!("SELECT status FROM enqueue('k', id => '{}', tenant => 't')", id(number));
+    let lock = |number| format!("BEGIN; SELECT FROM job WHERE id = '{}' FOR UPDATE", id(number));
+    bound(&mut client, "t", 9);
+    assert_eq!(one(&mut client, &enqueue(1)), "new");
+    let mut other = schema.connect();
+    one(&mut other, &lock(1));
+    let first = Beside::new(&schema, "SELECT erase('t')");
+    let mut second = Beside::new(&schema, "SELECT erase('t')");
+    let process = one(&mut client, "SELECT pg_backend_pid()");
+    assert_eq!(one(&mut client, &enqueue(2)), "new");
+    one(&mut client, &lock(2));
+    one(&mut other, "ROLLBACK");
+    assert_eq!(first.answer(), "(1,0)");
+    second.wait_for(&process);
+
+    assert_eq!(one(&mut other, &enqueue(3)), "new");
+    let claim = Beside::new(&schema, "BEGIN; SELECT count(id) FROM claim(1, 9, '{k}', '{9}')");
+    one(&mut client, "ROLLBACK");
+    second.wait_for(&claim.process);
+    let (given, mut node) = claim.end();
+    assert_eq!(given.unwrap(), "1");
+    one(&mut node, "COMMIT");
+    assert_eq!(second.answer(), "(1,0)");
+    let [kept, truth] = numbers(&mut client, "t");
+    assert_eq!(kept, truth);
 }

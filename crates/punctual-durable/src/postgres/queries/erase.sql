@@ -13,8 +13,12 @@ DECLARE
     gone uuid[];
     ends bigint[];
 BEGIN
-    INSERT INTO tenant (name, number) VALUES (erase.tenant, nextval('arrival')) ON CONFLICT (name) DO NOTHING;
-    PERFORM FROM tenant p WHERE p.name = erase.tenant FOR UPDATE;
+    LOOP
+        INSERT INTO tenant (name, number) VALUES (erase.tenant, nextval('arrival')) ON CONFLICT (name) DO NOTHING;
+        PERFORM FROM tenant p WHERE p.name = erase.tenant FOR UPDATE;
+        -- Otherwise somebody else has just erased it, and with it the row that was waited for.
+        EXIT WHEN FOUND;
+    END LOOP;
     DELETE FROM schedule s WHERE s.tenant = erase.tenant;
     PERFORM catch_up(t);
     ids := live_of(erase.tenant);
