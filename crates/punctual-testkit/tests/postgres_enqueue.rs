@@ -215,6 +215,175 @@ fn bound(client: &mut Client, tenant: &str, backlog_max: u32) {
     one(client, &sql);
 }
 
+/// C37, C38: a caller that got no answer repeats its enqueue, while the first is still under way and holds the key, the last place or the id. Whether the job is
+/// known was asked before that was waited for: so the second replaced itself, was refused because of itself, or ran once more what had ended. Now it is the same
+/// job, and nothing of the second stays.
+#[test]
+fn a_job_that_is_enqueued_again_while_the_first_is_under_way_is_the_same() {
+    let keyed = |word: &str| format!("unique_key => 'u', on_conflict => '{word}'");
+    let (reject, join, replace) = (keyed("reject"), keyed("join"), keyed("replace"));
+    let [in_batch_reject, in_batch_join, in_batch_replace] =
+        ["'reject'", "'join'", "'replace'"].map(|word| vec![("unique_keys", "'u'"), ("on_conflicts", word)]);
+    let cases = [
+        (reject.as_str(), in_batch_reject),
+        (&join, in_batch_join),
+        (&replace, in_batch_replace),
+        ("tenant => 't'", vec![("tenants", "'t'")]),
+        ("deadline_after => '1 hour'", vec![("deadline_in", "3600000000")]),
+    ];
+    let end = format!(
+        "SELECT count(id) FROM claim(1, 9, '{{k}}', '{{9}}'); SELECT stage FROM finish(1, '{{{}}}', '{{1}}', '{{succeeded}}', '{{1}}', '{{NULL}}', '{{NULL}}')",
+        id(1)
+    );
+    for (given, columns) in cases {
+        for has_ended in [false, true] {
+            let (schema, mut client) = open();
+            bound(&mut client, "t", 1);
+            let mut first = schema.connect();
+            let enqueue = format!("SELECT status FROM enqueue('k', id => '{}', {given})", id(1));
+            assert_eq!(one(&mut first, &format!("BEGIN; {enqueue}")), "new");
+            if has_ended {
+                assert_eq!(one(&mut first, &end), "1\nstopped");
+            }
+            let second = Beside::new(&schema, batch(&[1], &columns));
+            one(&mut first, "COMMIT");
+            assert_eq!(second.answer(), "new ", "{given}, ended: {has_ended}");
+            assert_eq!(one(&mut client, &enqueue), "new", "{given}, ended: {has_ended}");
+            let stage = if has_ended { "stopped" } else { "ready" };
+            assert_eq!(one(&mut client, "SELECT stage FROM jobs"), stage, "{given}: once");
+            let key = u8::from(!has_ended && given.starts_with("unique")).to_string();
+            assert_eq!(one(&mut client, "SELECT count(*) FROM live_key"), key, "{given}, ended: {has_ended}");
+            for tenant in ["", "t"] {
+                let [kept, truth] = numbers(&mut client, tenant);
+                assert_eq!(kept, truth, "{given}, ended: {has_ended}");
+            }
+        }
+    }
+}
+
+/// C38: a job for a date, enqueued just before that and, as the answer was lost, again just after it: the one was about to be among those that wait, the other among those that
+/// are due. It ran twice, under the same fence, if it ended in between.
+#[test]
+fn a_job_that_is_enqueued_again_after_its_date_is_the_same() {
+    let date = 2_000_000_000_000_000_i64;
+    let columns = |at: i64| [("due_at", date.to_string()), ("at", at.to_string())];
+    for plain in [true, false] {
+        let (schema, mut client) = open();
+        let call = |at: i64| {
+            let given = columns(at);
+            let mut given: Vec<(&str, &str)> = given.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            if !plain {
+                given.push(("deadline_in", "3600000000"));
+            }
+            batch(&[1], &given)
+        };
+        let mut first = schema.connect();
+        assert_eq!(one(&mut first, &format!("BEGIN; {}", call(date - 1))), "new ");
+        let second = Beside::new(&schema, call(date + 1));
+        one(&mut first, "COMMIT");
+        assert_eq!(second.answer(), "new ");
+        assert_eq!(one(&mut client, "SELECT stage FROM jobs"), "scheduled");
+        let [kept, truth] = numbers(&mut client, "");
+        assert_eq!(kept, truth);
+    }
+}
+
+/// C47, C49: whoever joins a job at the moment when the last caller who wanted it lets go got a handle to a job that was cancelled. Its key is free: so there is a new one.
+#[test]
+fn nobody_joins_a_job_that_is_being_given_up() {
+    let (schema, mut client) = open();
+    let wanted = |number| batch(&[number], &[("unique_keys", "'u'"), ("on_conflicts", "'join'"), ("wanted_by", "1")]);
+    assert_eq!(one(&mut client, &wanted(1)), "new ");
+    assert_eq!(one(&mut client, &wanted(2)), format!("joined {}", id(1)));
+    let mut leaver = schema.connect();
+    one(&mut leaver, &format!("BEGIN; SELECT unwant('{}', 1)", id(1)));
+    let joiner = Beside::new(&schema, wanted(2));
+    one(&mut leaver, "COMMIT");
+    assert_eq!(joiner.answer(), "new ");
+    assert_eq!(one(&mut client, "SELECT id, stage FROM jobs WHERE stage <> 'stopped'"), format!("{} ready", id(2)));
+}
+
+/// C45: a caller that was refused, and goes on with its transaction, kept locks: on the key, so that the job which has it could not end; on the job that it did not replace; and its
+/// tenant's turn.
+#[test]
+fn a_refused_caller_holds_nothing() {
+    let (schema, mut client) = open();
+    one(&mut client, "SET lock_timeout = '5s'");
+    let (mut first, mut refused) = (schema.connect(), schema.connect());
+    let keyed = |number| format!("SELECT status FROM enqueue('k', id => '{}', unique_key => 'u')", id(number));
+    for again in [keyed(2), format!("SELECT status FROM ({}) e", batch(&[2], &[("unique_keys", "'u'")]))] {
+        one(&mut client, "SELECT cancel_tenant(''); SELECT prune(0, 0, 0, 0, 9)");
+        assert_eq!(one(&mut first, &format!("BEGIN; {}", keyed(1))), "new");
+        let second = Beside::new(&schema, format!("BEGIN; {again}"));
+        one(&mut first, "COMMIT");
+        let answer;
+        (answer, refused) = second.end();
+        assert_eq!(answer.unwrap(), "conflict");
+        assert_eq!(one(&mut client, &format!("SELECT was FROM cancel('{}', 'enough')", id(1))), "ready");
+        one(&mut refused, "COMMIT");
+    }
+
+    bound(&mut client, "t", 1);
+    one(&mut client, "SELECT status FROM enqueue('k', tenant => 't')");
+    let later = format!(
+        "SELECT status FROM enqueue('k', id => '{}', tenant => 't', unique_key => 'u', after => '1 hour')",
+        id(3)
+    );
+    assert_eq!(one(&mut client, &later), "new");
+    for (given, status) in
+        [("unique_key => 'u', on_conflict => 'replace'", "backlog_full".to_owned()), ("id => '@'", "new".to_owned())]
+    {
+        let given = given.replace('@', &id(3));
+        let enqueue = format!("BEGIN; SELECT status FROM enqueue('k', tenant => 't', {given})");
+        assert_eq!(one(&mut refused, &enqueue), status);
+        let replace = format!(
+            "BEGIN; {}",
+            batch(
+                &[4],
+                &[("tenants", "'t'"), ("due_in", "9999999"), ("unique_keys", "'u'"), ("on_conflicts", "'replace'")]
+            )
+        );
+        assert_eq!(one(&mut client, &replace), format!("replaced {}", id(3)));
+        one(&mut client, "ROLLBACK");
+        one(&mut refused, "COMMIT");
+    }
+}
+
+/// Turns come before jobs, for one and for many: otherwise the one has the row of the job that both want to replace, and waits for the turn of the other, who waits for that row.
+#[test]
+fn one_and_many_who_replace_a_job_of_a_bounded_tenant_take_turns() {
+    let (schema, mut client) = open();
+    bound(&mut client, "t", 9);
+    let enqueue = |number| {
+        format!(
+            "SELECT status FROM enqueue('k', id => '{}', tenant => 't', unique_key => 'u', on_conflict => 'replace')",
+            id(number)
+        )
+    };
+    assert_eq!(one(&mut client, &enqueue(1)), "new");
+    one(&mut client, "BEGIN; SELECT FROM job FOR UPDATE");
+    let alone = Beside::new(&schema, enqueue(2));
+    let columns = [("tenants", "'t'"), ("unique_keys", "'u'"), ("on_conflicts", "'replace'")];
+    let in_batch = Beside::new(&schema, batch(&[3], &columns));
+    one(&mut client, "ROLLBACK");
+    assert_eq!((alone.answer(), in_batch.answer()), ("replaced".to_owned(), format!("replaced {}", id(2))));
+}
+
+/// C47: a job that is put off while somebody replaces it was not found in either table, and taken for one that runs.
+#[test]
+fn a_job_that_is_put_off_at_this_moment_can_be_replaced() {
+    let (schema, mut client) = open();
+    let enqueue = |number| {
+        format!("SELECT status FROM enqueue('k', id => '{}', unique_key => 'u', on_conflict => 'replace')", id(number))
+    };
+    assert_eq!(one(&mut client, &enqueue(1)), "new");
+    let edit = format!("BEGIN; SELECT status FROM edit('{}', NULL, 3600000000, NULL, NULL, NULL, NULL, NULL)", id(1));
+    assert_eq!(one(&mut client, &edit), "done");
+    let second = Beside::new(&schema, enqueue(2));
+    one(&mut client, "COMMIT");
+    assert_eq!(second.answer(), "replaced");
+}
+
 /// C36: of two who erase a tenant the second found its row gone, and went on without a lock: a claim that began meanwhile, and was not yet committed, was counted as work that
 /// waits, for good.
 #[test]
@@ -245,4 +414,37 @@ fn who_erases_a_tenant_after_another_has_its_lock_too() {
     assert_eq!(second.answer(), "(1,0)");
     let [kept, truth] = numbers(&mut client, "t");
     assert_eq!(kept, truth);
+}
+
+/// C23, C44: a batch for a bounded tenant counts what the tenant has once, and goes on from there; it tells of itself in one row for each kind. It summed up all that was told for each
+/// job, and told of each, so that while nobody claimed a thousand jobs took ever longer.
+#[test]
+fn a_batch_for_a_bounded_tenant_counts_on() {
+    let (_schema, mut client) = open();
+    let set = "SELECT set_tenant('t', true, NULL, 3, 2, 1, NULL, NULL, NULL, NULL)";
+    one(&mut client, set);
+    let statuses = |client: &mut Client, ids: &[u32], columns: &[(&str, &str)]| {
+        let mut all = vec![("tenants", "'t'")];
+        all.extend(columns);
+        one(client, &format!("SELECT status, count(*) FROM ({}) e GROUP BY 1 ORDER BY 1", batch(ids, &all)))
+    };
+    let replace = [("unique_keys", "'u'"), ("on_conflicts", "'replace'")];
+    assert_eq!(
+        statuses(&mut client, &[1, 2, 3, 4, 5, 6], &replace),
+        "new 1\nreplaced 5",
+        "each makes place for the next"
+    );
+    assert_eq!(statuses(&mut client, &[7, 8, 9, 10], &[]), "backlog_full 2\nnew 2");
+    assert_eq!(statuses(&mut client, &[11, 12, 13], &[("due_in", "9999999")]), "new 2\nscheduled_full 1");
+    let told = "SELECT sum(ready), sum(scheduled), count(kind) FROM ledger";
+    assert_eq!(one(&mut client, told), "3 2 2");
+    let [kept, truth] = numbers(&mut client, "t");
+    assert_eq!(kept, truth);
+    // Of those that are over at once none takes a place.
+    one(&mut client, "SELECT cancel_tenant('t')");
+    let passed = [("due_at", "1"), ("start_withins", "1")];
+    assert_eq!(statuses(&mut client, &[21, 22, 23, 24], &passed), "new 4");
+    assert_eq!(statuses(&mut client, &[31, 32, 33, 34], &[("wanted_by", "77")]), "new 4");
+    let [kept, truth] = numbers(&mut client, "t");
+    assert_eq!((kept.as_str(), truth.as_str()), ("0 0 0", "0 0 0"));
 }

@@ -59,7 +59,7 @@ const MIGRATIONS: [Migration; 1] =
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 80] = [
+const FUNCTIONS: [&str; 86] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -67,11 +67,13 @@ const FUNCTIONS: [&str; 80] = [
     include_str!("queries/cancel.sql"),
     include_str!("queries/cancel_tenant.sql"),
     include_str!("queries/catch_up.sql"),
+    include_str!("queries/catch_up_of.sql"),
     include_str!("queries/choose.sql"),
     include_str!("queries/choose_a_few.sql"),
     include_str!("queries/choose_with_care.sql"),
     include_str!("queries/claim.sql"),
     include_str!("queries/clock.sql"),
+    include_str!("queries/count_on.sql"),
     include_str!("queries/drop_partitions.sql"),
     include_str!("queries/due_schedules.sql"),
     include_str!("queries/edit.sql"),
@@ -82,6 +84,7 @@ const FUNCTIONS: [&str; 80] = [
     include_str!("queries/enqueue_one.sql"),
     include_str!("queries/erase.sql"),
     include_str!("queries/expire.sql"),
+    include_str!("queries/expire_one.sql"),
     include_str!("queries/expiry_error.sql"),
     include_str!("queries/explain.sql"),
     include_str!("queries/find_job.sql"),
@@ -106,6 +109,7 @@ const FUNCTIONS: [&str; 80] = [
     include_str!("queries/lock_job.sql"),
     include_str!("queries/lose.sql"),
     include_str!("queries/make_partitions.sql"),
+    include_str!("queries/meet.sql"),
     include_str!("queries/misfit.sql"),
     include_str!("queries/move.sql"),
     include_str!("queries/nanos.sql"),
@@ -129,9 +133,11 @@ const FUNCTIONS: [&str; 80] = [
     include_str!("queries/starts.sql"),
     include_str!("queries/stop_waiting.sql"),
     include_str!("queries/take_news.sql"),
+    include_str!("queries/take_turns.sql"),
     include_str!("queries/take_waiting.sql"),
     include_str!("queries/tally.sql"),
     include_str!("queries/tell_ended.sql"),
+    include_str!("queries/tell_new.sql"),
     include_str!("queries/tenant_records.sql"),
     include_str!("queries/tend.sql"),
     include_str!("queries/totals.sql"),

@@ -1,13 +1,16 @@
 -- May a job enter? Exact counts against exact bounds. Null if it may, otherwise which bound, its value and its limit, and how long (ns)
--- until the tenant's rate allows a start, if that is the gate. Enqueues of a bounded tenant take turns, each until its transaction
--- ends: so none is counted before it is certain, and a caller's open transaction holds back only enqueues of the same bounded
--- tenant. What leaves is counted at once. `without` is the stage of a job that the new one would replace.
-CREATE OR REPLACE FUNCTION admit(of_tenant text, new_stage text, without text, t bigint,
+-- until the tenant's rate allows a start, if that is the gate. Enqueues of a bounded tenant take turns (`take_turns`), each until its
+-- transaction ends: so none is counted before it is certain, and a caller's open transaction holds back only enqueues of the same bounded
+-- tenant. What leaves is counted at once. `without` is the stage of a job that the new one would replace. `load` is what the tenant has, if whoever has the
+-- turn has counted before: a batch counts once, and not once for each job what those before it wrote.
+CREATE OR REPLACE FUNCTION admit(of_tenant text, new_stage text, without text, t bigint, INOUT load bigint[],
                                  OUT status text, OUT count bigint, OUT max bigint, OUT retry_after bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     p tenant;
-    n record;
+    scheduled bigint;
+    ready bigint;
+    running bigint;
     allowed bigint;
 BEGIN
     SELECT * INTO p FROM tenant WHERE name = of_tenant;
@@ -19,16 +22,22 @@ BEGIN
         RAISE invalid_transaction_state USING MESSAGE = format('tenant %L has a bound, which can be kept in read committed transactions only, not in %s ones', of_tenant,
                                                                current_setting('transaction_isolation'));
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
-    -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
-    SELECT * INTO n FROM numbers(of_tenant);
+    IF load IS NULL THEN
+        -- Who calls has it, unless the bound is newer than that.
+        PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
+        -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
+        SELECT ARRAY[n.scheduled, n.ready, n.running] INTO load FROM numbers(of_tenant) n;
+    END IF;
+    scheduled := load[1];
+    ready := load[2];
+    running := load[3];
     IF new_stage = 'ready' THEN
-        n.ready := n.ready - (without IS NOT DISTINCT FROM 'ready')::int;
+        ready := ready - (without IS NOT DISTINCT FROM 'ready')::int;
         IF p.running_max IS NULL AND NOT p.paused THEN
-            count := n.ready;
+            count := ready;
             max := p.backlog_max;
         ELSE
-            count := n.ready + n.running;
+            count := ready + running;
             max := p.backlog_max + CASE WHEN p.paused THEN 0 ELSE coalesce(p.running_max, 0) END;
         END IF;
         status := 'backlog_full';
@@ -37,7 +46,7 @@ BEGIN
             retry_after := allowed;
         END IF;
     ELSE
-        count := n.scheduled - (without IS NOT DISTINCT FROM 'scheduled')::int;
+        count := scheduled - (without IS NOT DISTINCT FROM 'scheduled')::int;
         max := p.scheduled_max;
         status := 'scheduled_full';
     END IF;

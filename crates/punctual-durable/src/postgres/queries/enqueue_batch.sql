@@ -19,6 +19,14 @@ DECLARE
     due bigint;
     one job;
     why text;
+    bounded text[];
+    -- The tenant whose jobs are being taken in, what it has, and those that were, for the ledger.
+    of_tenant text;
+    load bigint[];
+    is_in boolean;
+    new_kinds text[] := '{}';
+    new_at bigint[] := '{}';
+    new_seqs bigint[] := '{}';
 BEGIN
     IF cardinality(ids) = 1 THEN
         why := misfit(kinds[1], tenants[1], unique_keys[1], schedules[1], tags[1]::text[], priorities[1], costs[1], max_attempts[1], max_crashes[1],
@@ -45,8 +53,11 @@ BEGIN
        OR is_doubled
        OR array_remove(deadline_at, NULL) <> '{}' OR array_remove(deadline_in, NULL) <> '{}'
        OR EXISTS (SELECT FROM tenant p WHERE p.name = ANY (tenants) AND (p.closed OR p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) THEN
-        -- Keys may have become free, and places.
-        PERFORM catch_up(t);
+        -- Turns before anything else; then places may have become free.
+        bounded := take_turns(tenants);
+        IF bounded <> '{}' THEN
+            PERFORM catch_up_of(bounded, t);
+        END IF;
         -- By tenant, and by key where no bound makes the order count: two batches that want the same, in whatever order they name it, take
         -- turns and do not wait for each other. Arrival is the order of the batch all the same.
         FOR given IN
@@ -59,32 +70,43 @@ BEGIN
                            max_attempts, max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule,
                            missed, trace, ord)
             )
-            SELECT n.ord, b.is_bounded AND n.tenant IS DISTINCT FROM lag(n.tenant) OVER w AS is_first,
+            SELECT n.ord,
                    ROW(n.id, n.seq, n.tenant, n.kind, n.payload, n.tags::text[], n.priority, n.cost, n.start_within, n.run_timeout,
                    n.max_attempts, n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by,
                    n.schedule, n.missed, n.trace, CASE WHEN d.due <= t THEN 'ready' ELSE 'scheduled' END, NULL, d.due, d.start_by, d.deadline,
                    d.due + 30000000::bigint * n.priority, least(d.start_by, d.deadline), 0, 0, 0, false, NULL, t, NULL, t, NULL, NULL, false,
                    n.wanted_by IS NOT NULL)::job AS one
             FROM new n
-                 CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM tenant p WHERE p.name = n.tenant
-                                                    AND (p.backlog_max IS NOT NULL OR p.scheduled_max IS NOT NULL)) AS is_bounded) b
                  CROSS JOIN LATERAL (SELECT w.due, later(w.due, n.start_within) AS start_by,
                                  coalesce(n.deadline_at, CASE WHEN n.deadline_in IS NOT NULL THEN least(t + n.deadline_in, 4000000000000000000) END) AS deadline
                           FROM (SELECT coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due) w) d
                  CROSS JOIN LATERAL (SELECT CASE WHEN NOT is_doubled THEN n.tenant COLLATE "C" END AS by_tenant,
-                                            CASE WHEN NOT is_doubled AND NOT b.is_bounded THEN n.unique_key COLLATE "C" END AS by_key) o
-            WINDOW w AS (ORDER BY o.by_tenant, o.by_key NULLS FIRST, n.ord)
+                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.unique_key COLLATE "C" END AS by_key) o
             ORDER BY o.by_tenant, o.by_key NULLS FIRST, n.ord
         LOOP
-            IF given.is_first THEN
-                -- What `admit` will lock, before the row of a job that is to be replaced.
-                PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || (given.one).tenant, 0));
+            IF (given.one).tenant IS DISTINCT FROM of_tenant THEN
+                PERFORM tell_new(of_tenant, new_kinds, new_at, new_seqs);
+                of_tenant := (given.one).tenant;
+                load := NULL;
+                new_kinds := '{}';
+                new_at := '{}';
+                new_seqs := '{}';
             END IF;
             ord := given.ord;
-            SELECT e.status, e.other, e.count, e.max, e.retry_after INTO status, other, count, max, retry_after FROM enqueue_one(given.one, t) e;
+            SELECT e.load, e.is_in, e.status, e.other, e.count, e.max, e.retry_after INTO load, is_in, status, other, count, max, retry_after
+            FROM enqueue_one(given.one, t, load) e;
+            IF is_in THEN
+                new_kinds := array_append(new_kinds, CASE WHEN (given.one).stage = 'ready' THEN (given.one).kind END);
+                new_at := array_append(new_at, (given.one).order_at);
+                new_seqs := array_append(new_seqs, (given.one).seq);
+            END IF;
             RETURN NEXT;
         END LOOP;
+        PERFORM tell_new(of_tenant, new_kinds, new_at, new_seqs);
         RETURN;
+    END IF;
+    IF t > ANY (due_at) THEN
+        PERFORM meet(ARRAY(SELECT n.id FROM unnest(ids, due_at) AS n (id, due) WHERE n.due < t));
     END IF;
     IF cardinality(ids) = 1 THEN
         -- The same as below in small steps: for one job half of the time would go into making a big statement ready.
