@@ -303,6 +303,87 @@ fn nobody_joins_a_job_that_is_being_given_up() {
     assert_eq!(one(&mut client, "SELECT id, stage FROM jobs WHERE stage <> 'stopped'"), format!("{} ready", id(2)));
 }
 
+/// C28, C42: whoever enqueues brought what was due along, that of everybody, and then waited for a turn or a key: for so long nobody could claim it, nor let it expire. The same went
+/// for what takes long, or may wait, in the hands of people and of nodes. Now each of them brings along what its own answer depends on.
+#[test]
+fn who_waits_keeps_no_strangers_job() {
+    let (schema, mut client) = open();
+    let now: i64 = one(&mut client, "SELECT present(NULL)").parse().unwrap();
+    let later = now + 2_000_000;
+    bound(&mut client, "t", 9);
+    one(&mut client, "SELECT set_tenant('x', true, NULL, NULL, NULL, 1, NULL, NULL, NULL, NULL)");
+    let stranger = format!("SELECT status FROM enqueue('k', tenant => 'stranger', after => '1 second', at => {now})");
+    assert_eq!(one(&mut client, &stranger), "new");
+    let own = format!("SELECT job_id FROM enqueue('other', tenant => 'x', unique_key => 'own', at => {now})");
+    let own = one(&mut client, &own);
+    one(
+        &mut client,
+        &format!("SELECT put_schedule('s', 'x', NULL, NULL, 1, 0, 'once', NULL, '', {now}, false, NULL, 0, 0)"),
+    );
+    let claim = format!("BEGIN; SELECT count(id) FROM claim(1, 9, '{{k}}', '{{9}}', {later})");
+    let is_free = |client: &mut Client, why: &str| {
+        assert_eq!(one(client, &claim), "1", "{why}");
+        one(client, "ROLLBACK");
+    };
+
+    let mut holder = schema.connect();
+    let hold = |tenant: &str| format!("SELECT status FROM enqueue('k', tenant => '{tenant}', unique_key => 'u')");
+    one(&mut holder, &format!("BEGIN; {}; {}", hold("t"), hold("x")));
+    let at = later.to_string();
+    let waiting = [(1, "'t'", "a turn"), (2, "'x'", "a key")].map(|(number, tenant, why)| {
+        let columns = [("tenants", tenant), ("unique_keys", "'u'"), ("at", &at)];
+        let waiting = Beside::new(&schema, format!("BEGIN; {}", batch(&[number], &columns)));
+        assert!(!waiting.asking.is_finished(), "it waits for {why}");
+        is_free(&mut client, why);
+        waiting
+    });
+    one(&mut holder, "ROLLBACK");
+    waiting.into_iter().for_each(|waiting| drop(waiting.end()));
+    for sql in [
+        &batch(&[3], &[("tenants", "'t'"), ("at", "$")]),
+        "SELECT cancel_tenant('x', $)",
+        "SELECT erase('x', $)",
+        "SELECT prune(0, 0, 0, 0, 9, $)",
+        "SELECT query('x', NULL, NULL, NULL, NULL, NULL, NULL, 9, $)",
+        "SELECT fire_begin('s', #, $)",
+        "SELECT purge('{@}', $)",
+        "SELECT redrive('@', $)",
+        "SELECT want('@', 1, $)",
+        "SELECT unwant('@', 1, $)",
+        "SELECT edit('@', NULL, NULL, NULL, NULL, NULL, NULL, NULL, $)",
+        "SELECT join_node(2, 'n', '{}', '{}', 1, 99); SELECT leave(2, $)",
+    ] {
+        let sql = sql.replace('$', &at).replace('@', &own).replace('#', &now.to_string());
+        one(&mut holder, &format!("BEGIN; {sql}"));
+        is_free(&mut client, &sql);
+        one(&mut holder, "ROLLBACK");
+    }
+}
+
+/// What is past its time counts as such for those who ask, though nobody has noticed: a key is free, and what is cancelled with its tenant has expired.
+#[test]
+fn what_is_past_its_time_holds_no_key_and_is_not_cancelled() {
+    let (_schema, mut client) = open();
+    let now: i64 = one(&mut client, "SELECT present(NULL)").parse().unwrap();
+    let at = |seconds: i64| now + seconds * 1_000_000;
+    let enqueue = |number: u32, more: &str, seconds: i64| {
+        format!(
+            "SELECT status FROM enqueue('k', id => '{}', unique_key => 'u', start_within => '1 second', at => {}{more})",
+            id(number),
+            at(seconds)
+        )
+    };
+    assert_eq!(one(&mut client, &enqueue(1, "", 0)), "new");
+    assert_eq!(one(&mut client, &enqueue(2, ", after => '10 seconds'", 0)), "conflict");
+    assert_eq!(one(&mut client, &enqueue(2, ", after => '10 seconds'", 2)), "new");
+    assert_eq!(one(&mut client, &format!("SELECT status FROM redrive('{}', {})", id(1), at(3))), "conflict");
+    assert_eq!(one(&mut client, &format!("SELECT status FROM redrive('{}', {})", id(1), at(20))), "done");
+    assert_eq!(one(&mut client, &format!("SELECT cancel_tenant('', {})", at(30))), "0");
+    assert_eq!(one(&mut client, "SELECT DISTINCT outcome FROM jobs"), "expired");
+    let [kept, truth] = numbers(&mut client, "");
+    assert_eq!(kept, truth);
+}
+
 /// C45: a caller that was refused, and goes on with its transaction, kept locks: on the key, so that the job which has it could not end; on the job that it did not replace; and its
 /// tenant's turn.
 #[test]

@@ -375,6 +375,7 @@ fn calls_of_time() -> Vec<Call> {
         Call::new("expire, with keys and interest", format!("SELECT expire({late}, 500)"))
             .after("SELECT pg_temp.bind('job', 'seq % 20 = 0'), pg_temp.bind('sched', 'seq % 20 = 0')"),
         Call::new("catch_up", format!("SELECT catch_up({due})")),
+        Call::new("keep_up", format!("SELECT keep_up({due})")),
         Call::new("catch_up_of", format!("SELECT catch_up_of('{{t1,t2,t3}}', {late})")),
         Call::new("meet", format!("SELECT meet(pg_temp.ids({A_READY}, {}))", A_READY + 99)),
         Call::new("due_schedules", format!("SELECT due_schedules({NOW})")),

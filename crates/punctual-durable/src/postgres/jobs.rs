@@ -36,6 +36,7 @@ const QUERY: Function = Function::new("query", "look up jobs").repeatable();
 const EXPLAIN: Function = Function::new("explain", "explain a job").repeatable();
 const REDRIVE: Function = Function::new("redrive", "redrive a job");
 const PRUNE: Function = Function::new("prune", "prune jobs").of_node();
+const KEEP_UP: Function = Function::new("keep_up", "look at the time").repeatable();
 const PURGE: Function = Function::new("purge", "purge jobs");
 
 /// The database's present, in an answer that has to do with time: when it began and, as late as can be told, when it was ready.
@@ -265,6 +266,7 @@ impl Shared {
             (&max, Type::INT8),
             (&at, Type::INT8),
         ];
+        self.keep_up(KEEP_UP).await?;
         let rows = self.database.call(QUERY, &job_columns("r"), &parameters).await?;
         let page = &rows[..rows.len().min(size)];
         let next = page.last().filter(|_| rows.len() > size).map(|row| id_and_fence(QUERY.what, row));
@@ -315,12 +317,19 @@ impl Shared {
             (&max, Type::INT8),
             (&at, Type::INT8),
         ];
+        self.keep_up(KEEP_UP.of_node()).await?;
         self.number(PRUNE, &parameters).await
     }
 
     pub(super) async fn purge(&self, ids: Vec<JobId>) -> Result<usize, Fault> {
         let (ids, at) = (ids.into_iter().map(uuid).collect::<Vec<_>>(), self.clock.given());
         self.number(PURGE, &[(&ids, Type::UUID_ARRAY), (&at, Type::INT8)]).await
+    }
+
+    /// What time has brought is written down and committed, before a call that is about many jobs and may take long.
+    async fn keep_up(&self, function: Function) -> Result<(), Fault> {
+        let at = self.clock.given();
+        self.database.call(function, "*", &[(&at, Type::INT8)]).await.map(drop)
     }
 
     /// Calls a function that answers how many.

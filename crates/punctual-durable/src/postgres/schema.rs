@@ -59,7 +59,7 @@ const MIGRATIONS: [Migration; 1] =
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 86] = [
+const FUNCTIONS: [&str; 87] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -102,6 +102,7 @@ const FUNCTIONS: [&str; 86] = [
     include_str!("queries/is_known.sql"),
     include_str!("queries/jobs.sql"),
     include_str!("queries/join_node.sql"),
+    include_str!("queries/keep_up.sql"),
     include_str!("queries/later.sql"),
     include_str!("queries/leave.sql"),
     include_str!("queries/let_go.sql"),

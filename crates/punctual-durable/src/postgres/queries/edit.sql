@@ -15,9 +15,7 @@ BEGIN
     IF why IS NOT NULL THEN
         RAISE check_violation USING MESSAGE = why;
     END IF;
-    -- Its own row first, as in `cancel`.
-    PERFORM lock_job(job_id);
-    PERFORM catch_up(t);
+    PERFORM expire_one(job_id, t);
     LOOP
         was := lock_job(job_id);
         EXIT WHEN was.id IS NOT NULL;

@@ -20,7 +20,6 @@ BEGIN
         EXIT WHEN FOUND;
     END LOOP;
     DELETE FROM schedule s WHERE s.tenant = erase.tenant;
-    PERFORM catch_up(t);
     ids := live_of(erase.tenant);
     gone := ARRAY(SELECT w.id FROM take_waiting(ids) w);
     -- What is left runs, or has moved from one table to another meanwhile.

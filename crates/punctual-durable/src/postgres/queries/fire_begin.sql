@@ -10,7 +10,7 @@ BEGIN
     IF NOT FOUND OR s.paused OR s.next IS DISTINCT FROM tick THEN
         status := 'lost';
     ELSE
-        PERFORM catch_up(present(at));
+        PERFORM expire_one(s.last, present(at));
         SELECT l.id INTO job
         FROM (SELECT j.id FROM job j WHERE j.id = s.last UNION ALL SELECT w.id FROM sched w WHERE w.id = s.last) l;
         status := CASE WHEN job IS NULL THEN 'go' ELSE 'overlapped' END;

@@ -6,7 +6,8 @@ DECLARE
 BEGIN
     PERFORM FROM node n WHERE n.id = leave.node FOR UPDATE;
     IF FOUND THEN
-        PERFORM catch_up(t);
+        -- What has expired did so before it went.
+        PERFORM expire_one(j, t) FROM (SELECT unnest(ran_by(leave.node)) UNION SELECT i.job FROM interest i WHERE i.node = leave.node) AS o (j) ORDER BY j;
         PERFORM lose(leave.node, false, t);
     END IF;
 END $$ SET search_path FROM CURRENT;

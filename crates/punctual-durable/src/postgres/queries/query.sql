@@ -21,7 +21,6 @@ DECLARE
             format(page, 'job', wishes || CASE WHEN outcome IS NOT NULL THEN ' AND stage = ''running''' ELSE '' END) END,
         CASE WHEN coalesce(stage, 'stopped') = 'stopped' THEN format(page, 'history', wishes) END);
 BEGIN
-    PERFORM catch_up(present(at));
     IF pages <> '' THEN
         RETURN QUERY EXECUTE format('SELECT * FROM (%s) found ORDER BY id LIMIT $8', pages)
             USING tenant, kind, stage, outcome, tag, schedule, after, max_jobs;

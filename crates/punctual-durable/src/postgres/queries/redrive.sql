@@ -9,7 +9,7 @@ DECLARE
     was job;
     is_now job;
 BEGIN
-    PERFORM catch_up(t);
+    PERFORM expire_one(job_id, t);
     SELECT * INTO was FROM history h WHERE h.id = job_id FOR UPDATE;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'not_ended', NULL::uuid, f.stage, f.outcome FROM find_job(job_id) f;
@@ -20,6 +20,8 @@ BEGIN
     END IF;
     IF was.unique_key IS NOT NULL THEN
         LOOP
+            -- Whose time is over has no right to the key, whether or not anybody has noticed.
+            PERFORM expire_one(k.job, t) FROM live_key k WHERE k.tenant = was.tenant AND k.key = was.unique_key;
             INSERT INTO live_key AS k (tenant, key, job) VALUES (was.tenant, was.unique_key, job_id)
             ON CONFLICT (tenant, key) DO UPDATE SET job = excluded.job, taken_until = NULL
             WHERE k.job = excluded.job OR k.taken_until <= t;

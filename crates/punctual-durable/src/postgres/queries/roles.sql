@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION doors() RETURNS TABLE (name text, rank int)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT unnest('{enqueue,enqueue_batch,enqueue_alike,clock}'::text[]), 1
     UNION ALL
-    SELECT unnest('{claim,finish,get_ready,cancel,join_node,heartbeat,leave,tend,want,unwant,get,wait_for,stop_waiting,ended,prune,due_schedules,
+    SELECT unnest('{claim,finish,get_ready,cancel,join_node,heartbeat,leave,tend,want,unwant,get,wait_for,stop_waiting,ended,prune,keep_up,due_schedules,
                     put_schedule,fire_begin,fire_end}'::text[]), 2
     UNION ALL
     SELECT unnest('{edit,query,explain,redrive,purge,set_tenant,tenant_records,totals,cancel_tenant,erase,remove_schedule,

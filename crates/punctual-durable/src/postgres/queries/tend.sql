@@ -8,12 +8,13 @@ DECLARE
     dead bigint;
 BEGIN
     -- What has expired did so before its node was taken for dead.
-    promoted := promote(t, 2000);
     expired := expire(t, 500);
     lost := 0;
     FOR dead IN SELECT n.id FROM node n WHERE n.expires_at <= t ORDER BY n.id FOR UPDATE SKIP LOCKED LOOP
         lost := lost + lose(dead, true, t);
     END LOOP;
+    -- After the last that may have to wait for somebody: what becomes ready here can be had when this is committed.
+    promoted := promote(t, 2000);
     -- What runs have ended, at leisure.
     IF EXISTS (SELECT FROM ledger) THEN
         PERFORM take_news(false);

@@ -4,6 +4,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
 BEGIN
-    PERFORM catch_up(t);
+    PERFORM expire_one(job_id, t);
     PERFORM give_up(job_id, node, t);
 END $$ SET search_path FROM CURRENT;

@@ -26,6 +26,6 @@ END $$ SET search_path FROM CURRENT;
 CREATE OR REPLACE FUNCTION want(job_id uuid, node bigint, at bigint DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM catch_up(present(at));
+    PERFORM expire_one(job_id, present(at));
     RETURN take_interest(job_id, node);
 END $$ SET search_path FROM CURRENT;
