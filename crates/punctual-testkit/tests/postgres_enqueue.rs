@@ -497,6 +497,26 @@ fn who_erases_a_tenant_after_another_has_its_lock_too() {
     assert_eq!(kept, truth);
 }
 
+/// C44: days were dropped one after the other, and the jobs of the next were counted while all of the history was locked. Now readers go on until all is counted.
+#[test]
+fn the_history_can_be_read_while_old_days_are_counted() {
+    let (schema, mut client) = open();
+    one(
+        &mut client,
+        "SELECT make_partitions(1000036800000000); ALTER FUNCTION drop_partitions SET lock_timeout = '60s'",
+    );
+    let mut worker = schema.connect();
+    one(&mut worker, "BEGIN; LOCK TABLE history_20010910 IN ROW EXCLUSIVE MODE");
+    let prune = Beside::new(&schema, "SELECT prune(86400000000, 0, 0, 0, 9)");
+    assert!(!prune.asking.is_finished(), "it waits for who is at work in the second day");
+    one(&mut client, "SET lock_timeout = '5s'");
+    assert_eq!(one(&mut client, "SELECT count(*) FROM history"), "0");
+    one(&mut worker, "COMMIT");
+    assert_eq!(prune.answer(), "0");
+    let days = "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname ~ '^history_2001\\d+$'";
+    assert_eq!(one(&mut client, days), "0");
+}
+
 /// C23, C44: a batch for a bounded tenant counts what the tenant has once, and goes on from there; it tells of itself in one row for each kind. It summed up all that was told for each
 /// job, and told of each, so that while nobody claimed a thousand jobs took ever longer.
 #[test]
