@@ -549,3 +549,31 @@ fn a_batch_for_a_bounded_tenant_counts_on() {
     let [kept, truth] = numbers(&mut client, "t");
     assert_eq!((kept.as_str(), truth.as_str()), ("0 0 0", "0 0 0"));
 }
+
+/// Whoever makes a function of the same name does not keep jobs from being given.
+#[test]
+fn a_namesake_of_the_claim_is_not_asked() {
+    let (_schema, mut client) = open();
+    one(
+        &mut client,
+        "CREATE FUNCTION claim(int) RETURNS int LANGUAGE sql AS 'SELECT 1'; SELECT status FROM enqueue('k', tenant => 't')",
+    );
+    one(&mut client, "SELECT count(id) FROM claim(1, 9, '{k}', '{9}')");
+    assert_eq!(one(&mut client, &alike(1, &[("of_tenant", "'t'"), ("to_node", "1")])), "given");
+}
+
+/// An instant that the calendar does not show is no reason to fail.
+#[test]
+fn every_instant_can_be_told() {
+    let (_schema, mut client) = open();
+    for (micros, told) in [
+        ("0", "1970-01-01T00:00:00Z"),
+        ("-62135596800000000", "0001-01-01T00:00:00Z"),
+        ("-62135596800000001", "long ago"),
+        ("-300000000000000000", "long ago"),
+        ("-4000000000000000000", "long ago"),
+        ("4000000000000000000", "never"),
+    ] {
+        assert_eq!(one(&mut client, &format!("SELECT instant({micros})")), told);
+    }
+}

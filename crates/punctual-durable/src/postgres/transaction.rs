@@ -18,6 +18,9 @@ use crate::time::Timestamp;
 
 const ENQUEUE_IN: &str = "enqueue in a transaction";
 
+/// How deep a payload may be nested: handlers can read no more. The server, which reads it too, can take some thousands.
+const DEPTH_MAX: usize = 127;
+
 /// A statement that enqueues one job, for any driver and in whatever transaction. It answers one row: `job_id`, `status`, `other` and
 /// `detail` as texts, then `count`, `max` and `retry_after` (microseconds) as numbers; see `enqueue.sql` for what they mean. It never makes
 /// the transaction fail.
@@ -148,6 +151,11 @@ impl Plan {
         if let Some(refused) = refuse(&new) {
             return Err(Problem::Refused(refused));
         }
+        let depth = depth(&new.payload);
+        if depth > DEPTH_MAX {
+            let error = format!("it is nested {depth} deep (at most {DEPTH_MAX})");
+            return Err(Problem::Payload { kind: J::KIND, error });
+        }
         let schema =
             self.jobs().store().sql_schema().ok_or_else(|| no("only a PostgreSQL store can join a transaction"))?;
         Ok((SqlStatement::new(&schema, &new), new))
@@ -189,6 +197,24 @@ fn answer(read: &mut Reader<'_>, job: &NewJob) -> Result<Result<JobId, Problem>,
     })
 }
 
+/// How deep a JSON text is nested.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut is_text, mut is_escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'[' | b'{' if !is_text => depth += 1,
+            b']' | b'}' if !is_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
 /// A moment as a date or as a while.
 fn split(moment: Option<Moment>) -> (Option<String>, Option<String>) {
     match moment {
@@ -221,6 +247,17 @@ mod tests {
         }
         assert!(!statement.sql.contains(&format!("${}", statement.parameters.len() + 1)), "{}", statement.sql);
         assert!(statement.sql.contains("FROM \"jobs\".enqueue(kind => $1::text, payload => $2::text::json"));
+    }
+
+    #[test]
+    fn the_depth_of_a_payload_is_that_of_its_lists_and_objects() {
+        for (json, expected) in [("1", 0), ("[]", 1), (r#"{"a":[{}],"b":[]}"#, 3), (r#"["[[", "\"[[", "\\", []]"#, 2)] {
+            assert_eq!(depth(json), expected, "{json}");
+        }
+        assert_eq!(depth(&"[".repeat(60_000)), 60_000);
+        let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
+        assert!(serde_json::from_str::<serde_json::Value>(&nested(DEPTH_MAX)).is_ok());
+        assert!(serde_json::from_str::<serde_json::Value>(&nested(DEPTH_MAX + 1)).is_err(), "no handler could read it");
     }
 
     #[test]

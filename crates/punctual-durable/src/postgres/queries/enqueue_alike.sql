@@ -35,7 +35,7 @@ BEGIN
             array_fill(0::bigint, n), array_fill(trace, n), at) e;
         RETURN;
     END IF;
-    IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim'::regproc, 'EXECUTE') THEN
+    IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim(bigint, bigint, text[], bigint[], bigint, bigint, bigint, bigint)'::regprocedure, 'EXECUTE') THEN
         RAISE insufficient_privilege USING MESSAGE = 'permission denied to give jobs to a node: only who may claim can';
     ELSIF to_node IS NOT NULL AND due <= t THEN
         SELECT greatest(p.finish, (SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)),
