@@ -361,7 +361,9 @@ fn guided() -> (Server, Client) {
     let server = Server::start_fast();
     drop(block_on(PostgresStore::open(server.url())).unwrap());
     let mut owner = connect(server.url()).unwrap();
-    let [_, roles, _] = blocks(OPERATE, "sql")[..] else { panic!("another block has come to the guide: run it here") };
+    let [_, _, _, roles, _] = blocks(OPERATE, "sql")[..] else {
+        panic!("another block has come to the guide: run it here")
+    };
     assert_eq!(ask(&mut owner, roles).unwrap(), [""]);
     (server, owner)
 }
@@ -373,13 +375,18 @@ const ENQUEUE: &str = include_str!("../../../docs/guide/enqueue-in-your-transact
 #[test]
 fn the_guide_to_operating_can_be_typed_as_it_stands() {
     let (server, mut owner) = guided();
-    let [slots, _, look] = blocks(OPERATE, "sql")[..] else {
+    let [slots, who, fences, _, look] = blocks(OPERATE, "sql")[..] else {
         panic!("another block has come to the guide: run it here")
     };
     let mut admin = connect(&url_of("app_admin", &server)).unwrap();
     assert_eq!(ask(&mut admin, slots).unwrap(), [""; 0]);
     one(&mut owner, "SELECT pg_create_physical_replication_slot('left')");
     assert_eq!(ask(&mut admin, slots).unwrap(), ["left f  "]);
+
+    let mut reader = connect(server.url()).unwrap();
+    one(&mut reader, "BEGIN; SELECT count(*) FROM punctual.job");
+    assert_eq!(ask(&mut owner, who).unwrap().len(), 1, "who is in the way of a migration");
+    one(&mut reader, "COMMIT");
 
     // The one that it asks about, and one of another tenant.
     let id = look.split_once("explain('").unwrap().1.split('\'').next().unwrap();
@@ -395,6 +402,8 @@ fn the_guide_to_operating_can_be_typed_as_it_stands() {
     assert!(job.starts_with(&format!("{id} acme mail scheduled  0 10 0 0 2101-02-03 04:05:00+00 ")), "{job}");
     assert!(why.starts_with("not_due "), "{why}");
     assert_eq!(totals, "2 0 0 0 0 0 0 0");
+    assert_eq!(ask(&mut owner, fences).unwrap(), [""; 0]);
+    assert_eq!(one(&mut owner, "SELECT min(fence) FROM punctual.sched"), "1000000");
 }
 
 /// What an application types, by a role that may do no more than that.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use deadpool_postgres::Connect;
 use tokio::task::JoinHandle;
-use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -179,8 +179,9 @@ fn split(all: &Config) -> Vec<Config> {
         let mut one = without_hosts(all);
         match hosts.get(place) {
             Some(Host::Tcp(host)) => drop(one.host(host)),
+            // Nothing is encrypted there, whatever is to be elsewhere.
             #[cfg(unix)]
-            Some(Host::Unix(path)) => drop(one.host_path(path)),
+            Some(Host::Unix(path)) => drop(one.host_path(path).ssl_mode(SslMode::Disable)),
             None => {}
         }
         addresses.get(place).map(|&address| one.hostaddr(address));

@@ -158,7 +158,7 @@ impl Callers {
     }
 }
 
-/// Whoever waits for the lock of a migration goes on with the functions of before, on the tables of after: what does not fit then fails, was rolled
+/// C37: whoever waits for the lock of a migration goes on with the functions of before, on the tables of after: what does not fit then fails, was rolled
 /// back, and is asked once more.
 #[test]
 fn a_newer_program_upgrades_under_nodes_that_work() {
