@@ -35,8 +35,9 @@ const ELSEWHERE_MAX: usize = 2;
 /// a word must not hold its work up for as long as a caller may be ready to wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many connections of a node, and of callers, are made and made ready before it begins. Others are, when more is asked for at a time.
-const READY: [usize; 2] = [3, 2];
+/// How many connections of a node, and of callers, are made and made ready before it begins. Of callers others are, when more is asked for at a time. Those of a
+/// node are all it can have: a heartbeat that comes when it claims, finishes and tends must not wait until another is made, which takes six times as long.
+const READY: [usize; 2] = [OF_NODE, 2];
 
 const NO_CONNECTION: &str = "no connection was to be had in time";
 
@@ -144,19 +145,8 @@ impl Database {
         select: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Fault> {
-        self.call_in_doubt(function, select, parameters, Duration::MAX).await
-    }
-
-    /// The same. If a connection that was used before is silent for so long, the others are doubted. One that was made for this says nothing about them.
-    pub(super) async fn call_in_doubt(
-        &self,
-        function: Function,
-        select: &str,
-        parameters: &[Parameter<'_>],
-        silence: Duration,
-    ) -> Result<Vec<Row>, Fault> {
         let sql = self.sql(function, select, parameters.len());
-        self.call_by(function, &sql, parameters, silence).await
+        self.call_by(function, &sql, parameters).await
     }
 
     /// Calls a function that waits for nobody's lock longer than this.
@@ -169,32 +159,15 @@ impl Database {
         let sql = self.hurried_sql(function, parameters.len());
         let lock_wait = format!("{}ms", lock_wait.as_millis());
         let limit: Parameter<'_> = (&lock_wait, Type::TEXT);
-        self.call_by(function, &sql, &[parameters, &[limit]].concat(), Duration::MAX).await
+        self.call_by(function, &sql, &[parameters, &[limit]].concat()).await
     }
 
-    async fn call_by(
-        &self,
-        function: Function,
-        sql: &str,
-        parameters: &[Parameter<'_>],
-        silence: Duration,
-    ) -> Result<Vec<Row>, Fault> {
+    async fn call_by(&self, function: Function, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
         let what = function.what;
         let mut tries = Tries::new(self, function);
         loop {
             let client = tries.client().await?;
-            let silence = if Object::metrics(&client).recycle_count == 0 { Duration::MAX } else { silence };
-            let answer = async {
-                let mut answer = std::pin::pin!(self.ask(&client, sql, parameters));
-                let answer = match tokio::time::timeout(silence, answer.as_mut()).await {
-                    Ok(answer) => answer,
-                    Err(_) => {
-                        self.doubt(silence);
-                        answer.await
-                    }
-                };
-                answer.map_err(|error| Fault::new(what, &error))
-            };
+            let answer = async { self.ask(&client, sql, parameters).await.map_err(|error| Fault::new(what, &error)) };
             let answer = tokio::time::timeout(tries.patience(), answer).await;
             if let Some(done) = tries.judge(client, answer) {
                 return done;

@@ -84,9 +84,17 @@ impl Shared {
             (&at, Type::INT8),
             (&offset, Type::INT8),
         ];
-        // Before the third beat, which is to go by a connection that is sound and is answered in time. Not before the second: who is slow would have to make
-        // new connections for each, which takes him several times as long.
-        self.database.call_in_doubt(function, "*", &parameters, self.lease * 3 / 8).await
+        let mut answer = std::pin::pin!(self.database.call(function, "*", &parameters));
+        // Before the third beat, which is to go by a connection that is sound, and is answered in time. Not before the second: who is slow would have to make
+        // new connections for each, which takes him several times as long as an answer.
+        let silence = self.lease * 3 / 8;
+        match tokio::time::timeout(silence, answer.as_mut()).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.database.doubt(silence);
+                answer.await
+            }
+        }
     }
 
     /// Whether the role of this process may only enqueue: then it is no node, and has no lease.
