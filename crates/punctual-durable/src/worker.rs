@@ -7,7 +7,9 @@
 //! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile more comes together. A
 //!    store in one file gets both at the same moment, so that it can write them in one commit. The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
-//! 5. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
+//! 5. What the store says that runs here is known here, or given back: a claim whose answer was not heard may be done later than anybody asks what came of it,
+//!    so each heartbeat is compared.
+//! 6. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
 
 mod alarm;
 mod claim;
@@ -75,10 +77,11 @@ pub(crate) struct Worker {
     is_contended: bool,
     /// The last claim gave all there was.
     is_scarce: bool,
-    /// The answer to a claim was not heard, or what came of a place that it offered.
+    /// The answer to a claim was not heard, or what came of a place that it offered; or the store says twice that something runs here, of which nothing is known.
     is_unsure: bool,
     /// Stops that came before the answer which gives the job.
     early_stops: Vec<(JobId, u64)>,
+    strange: Vec<(JobId, u64)>,
     /// The store has yet to hear what this node handles.
     has_news: bool,
     /// When there is something to tend: as of the last look, and as was heard since it began.
@@ -159,6 +162,7 @@ impl Worker {
             is_scarce: false,
             // A node of this process that was there before may have been given what it never heard of.
             is_unsure: true,
+            strange: Vec::new(),
             early_stops: Vec::new(),
             has_news: false,
             tend_at: None,
@@ -227,6 +231,7 @@ impl Worker {
             self.finish(done);
         }
         self.draw_on_reserve(ended);
+        self.heed_heartbeat();
         if rang {
             self.alarm = None;
             self.heed_alarm();
@@ -252,6 +257,7 @@ impl Worker {
         self.reserve.take();
         self.finishes.clear();
         self.early_stops.clear();
+        self.strange.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
         if self.tending.take().is_some() || self.tend == Tend::WithClaim {
@@ -351,25 +357,40 @@ impl Worker {
         is_well.and(self.fired(fired))
     }
 
+    /// What the store says that runs here, and nobody here knows of, may be on its way here, or have ended since. Said again with the next heartbeat, it is looked into.
+    fn heed_heartbeat(&mut self) {
+        let Some(runs) = self.jobs.heart().take_said(self.node) else { return };
+        let strange: Vec<_> = runs.into_iter().filter(|&(id, fence)| !self.is_known(id, fence)).collect();
+        self.is_unsure |= strange.iter().any(|run| self.strange.contains(run));
+        self.strange = strange;
+    }
+
     /// After a claim whose answer was not heard: gives back what it was given and does not know of. Not while it could be about to hear of it.
     async fn reconcile(&mut self) -> Result<(), StoreError> {
         if !self.is_unsure {
             return Ok(());
         }
         self.listener.ask(false);
-        if self.claiming.is_some() || self.listener.places() > 0 {
+        if !self.may_reconcile() {
             return Ok(());
         }
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
-        let is_known = |id, fence| {
-            let runs = self.running.contains_key(&(id, fence)) || self.reserve.contains(id, fence);
-            let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
-            runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
-        };
-        let strange: Vec<_> = pulse.running.into_iter().filter(|&(id, fence)| !is_known(id, fence)).collect();
+        let strange: Vec<_> = pulse.running.into_iter().filter(|&(id, fence)| !self.is_known(id, fence)).collect();
         self.finishes.extend(strange.into_iter().map(|(id, fence)| Finish { id, fence, verdict: Verdict::Release }));
         self.is_unsure = false;
         Ok(())
+    }
+
+    /// Whether nothing is on its way here that it could take for something that is not.
+    fn may_reconcile(&self) -> bool {
+        self.is_unsure && self.claiming.is_none() && self.listener.places() == 0
+    }
+
+    /// Whether a run is under way here, or its end is.
+    fn is_known(&self, id: JobId, fence: u64) -> bool {
+        let runs = self.running.contains_key(&(id, fence)) || self.reserve.contains(id, fence);
+        let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
+        runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
     }
 
     fn finished(&mut self, finishes: &[Finish], answers: &[Finished]) {
@@ -399,6 +420,7 @@ impl Worker {
             && self.reserve.is_empty()
             && !self.has_asked()
             && !self.has_more_to_do()
+            && !self.is_unsure
             && !self.is_contended;
         if is_idle && self.rest.is_none() && self.jobs.heart().is_joined() {
             self.drains.drain(..).for_each(|drain| _ = drain.send(()));
@@ -420,10 +442,13 @@ impl Worker {
             if answers.has_any() {
                 return Poll::Ready(Heard::default());
             }
-            match self.listener.poll_heard(cx) {
-                Poll::Ready(heard) => Poll::Ready(heard),
-                Poll::Pending => self.shared.bell.poll_rung(cx).map(|()| Heard::default()),
+            if let Poll::Ready(heard) = self.listener.poll_heard(cx) {
+                return Poll::Ready(heard);
             }
+            // Both, so that either wakes it.
+            let has_said = self.jobs.heart().has_said.poll_rung(cx).is_ready();
+            let is_rung = self.shared.bell.poll_rung(cx).is_ready();
+            if has_said || is_rung { Poll::Ready(Heard::default()) } else { Poll::Pending }
         })
         .await;
         self.hear(heard);
@@ -445,6 +470,7 @@ impl Worker {
     fn has_more_to_do(&self) -> bool {
         let has_more = self.should_tend()
             || self.firing.may_ask()
+            || self.may_reconcile()
             || (self.may_finish() && !self.finishes.is_empty())
             || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty());
         has_more && self.jobs.heart().is_joined()
@@ -455,9 +481,9 @@ impl Worker {
         self.finishing.is_none() && (self.claiming.is_none() || self.is_far()) && !self.lingers()
     }
 
-    /// Whether the next claim may go.
+    /// Whether the next claim may go: not before it is known what came of the last.
     fn may_claim(&self) -> bool {
-        self.claiming.is_none() && (self.finishing.is_none() || self.is_far()) && !self.lingers()
+        self.claiming.is_none() && !self.is_unsure && (self.finishing.is_none() || self.is_far()) && !self.lingers()
     }
 
     /// Whether the store is asked over a network.

@@ -1,5 +1,6 @@
 //! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost or late, or it says nothing at all.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
@@ -49,7 +50,25 @@ struct Faults {
     delay: Option<(Clock, Duration)>,
     delayed: u64,
     unheard_one_in: u32,
+    /// Which operation is to be overtaken, and one that was.
+    overtake: Option<&'static str>,
+    overtaken: Option<Overtaken>,
     refusals: u64,
+}
+
+/// What is done to the store later than its caller thinks.
+type Work = Box<dyn FnOnce(&dyn Store) + Send>;
+
+/// An operation that is under way although nobody waits for it any more.
+struct Overtaken {
+    name: &'static str,
+    work: Work,
+}
+
+impl fmt::Debug for Overtaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl Faulty {
@@ -66,6 +85,8 @@ impl Faulty {
             delay: None,
             delayed: 0,
             unheard_one_in: 0,
+            overtake: None,
+            overtaken: None,
             refusals: 0,
         };
         let poll = store.poll();
@@ -139,15 +160,41 @@ impl Faulty {
         self.faults.lock().unwrap().unheard_one_in = one_in;
     }
 
+    /// Of the next operation of this name nothing is heard, as if its connection was cut; but it is under way, and is done when the next one is asked, just before
+    /// it. Once.
+    pub fn overtake(&self, name: &'static str) {
+        self.faults.lock().unwrap().overtake = Some(name);
+    }
+
+    /// Whether something was overtaken, and is done.
+    #[must_use]
+    pub fn has_overtaken(&self) -> bool {
+        let faults = self.faults.lock().unwrap();
+        faults.overtake.is_none() && faults.overtaken.is_none()
+    }
+
     /// How often it said that it is out.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.faults.lock().unwrap().refusals
     }
 
-    fn pass<T: Send + 'static>(&self, method: &'static str, question: impl FnOnce(&dyn Store) -> Reply<T>) -> Reply<T> {
+    fn pass<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        question: impl FnOnce(&dyn Store) -> Reply<T> + Send + 'static,
+    ) -> Reply<T> {
+        let overtaken = self.faults.lock().unwrap().overtaken.take_if(|overtaken| overtaken.name == method);
+        if let Some(overtaken) = overtaken {
+            (overtaken.work)(self.store.as_ref());
+        }
         let (unheard, held, delay) = {
             let mut faults = self.faults.lock().unwrap();
+            if faults.overtake.take_if(|overtake| *overtake == method).is_some() {
+                let work = Box::new(|store: &dyn Store| drop(crate::block_on(question(store))));
+                faults.overtaken = Some(Overtaken { name: method, work });
+                return Box::pin(std::future::ready(Err(StoreError::transient("the connection was cut"))));
+            }
             if faults.swallows {
                 return Box::pin(std::future::pending());
             }
@@ -237,7 +284,7 @@ macro_rules! pass_on {
             }
 
             $(fn $method(&self, $($argument: $type),*) -> Reply<$answer> {
-                self.pass(stringify!($method), |store| store.$method($($argument),*))
+                self.pass(stringify!($method), move |store| store.$method($($argument),*))
             })*
         }
     };

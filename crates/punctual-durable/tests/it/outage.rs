@@ -1,6 +1,6 @@
 use punctual_durable::Outcome;
 
-use crate::bed::{HOUR, Log, SECOND, Say, over_a_network, say, wait, with_faults};
+use crate::bed::{HOUR, Log, SECOND, Say, over_a_network, say, wait, with_faults, with_leases};
 
 /// C51: no loss, no spinning, work resumes soon after.
 #[test]
@@ -39,6 +39,31 @@ fn a_result_outlives_an_outage() {
     bed.advance(SECOND * 5);
     assert_eq!(wait(job.result()).unwrap(), "x");
     assert_eq!(log.lines(), ["x"]);
+}
+
+/// C36, C38, C40: a claim whose answer was lost may be done after the node has asked what came of it: on a connection that is cut a server goes on. What it gives
+/// then is known to nobody here, and is given back within a lease. Once it was held for as long as the node lived.
+#[test]
+fn a_claim_that_is_done_late_holds_nothing_for_ever() {
+    let bed = with_leases(SECOND * 10);
+    let log = Log::default();
+    let seen = log.clone();
+    bed.jobs.on(move |say: Say, ctx| {
+        seen.add(format!("{} {}", say.0, ctx.fence()));
+        std::future::ready(Ok(say.0))
+    });
+    let node = wait(bed.jobs.start()).unwrap();
+    bed.settle();
+    let (was, other) = (node.id(), bed.another());
+    bed.line().overtake("claim");
+    let job = wait(other.now().enqueue(say("x"))).unwrap();
+    bed.advance(SECOND);
+    let running = || wait(other.totals()).unwrap().running;
+    assert!(bed.line().has_overtaken() && running() == 1 && log.lines().is_empty(), "the fault happened");
+    bed.advance(SECOND * 10);
+    assert_eq!((log.lines(), running(), node.id()), (vec!["x 2".to_owned()], 0, was));
+    let record = wait(other.get(job.id())).unwrap().unwrap();
+    assert_eq!((record.state.outcome, record.attempt, record.crashes), (Some(Outcome::Succeeded), 1, 0));
 }
 
 /// C38, C51: whatever answer is lost, also that to a claim, every job ends well and nothing is held for ever.
