@@ -255,7 +255,9 @@ fn work_goes_on_when_a_full_disk_has_room_again() {
             assert!(failed.ends_with("the disk is full"), "{story}: {failed}");
         }
         if let Some(last) = lines.iter().rposition(|line| line.starts_with("failed ")) {
-            assert!(lines[last..].iter().any(|line| line.starts_with("ok ")), "{story}: nothing went on\n{log}");
+            let after = |word: &str| lines[last..].iter().any(|line| line.starts_with(word));
+            // Unless it was the last thing that was tried: ticks come when they come.
+            assert!(after("ok ") || !after("try "), "{story}: nothing went on\n{log}");
             told += 1;
         }
         place.finish();
