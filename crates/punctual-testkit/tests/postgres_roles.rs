@@ -113,7 +113,7 @@ const MAY_CALL: [(&str, &str); 4] = [
     ("app", "clock enqueue enqueue_alike enqueue_batch"),
     (
         "node",
-        "cancel claim due_schedules ended finish fire_begin fire_end get get_ready heartbeat join_node leave prune put_schedule stop_waiting tend
+        "cancel claim due_schedules ended finish fire_begin fire_end get get_ready heartbeat join_node keep_up leave prune put_schedule stop_waiting tend
          unwant wait_for want",
     ),
     (
@@ -122,7 +122,8 @@ const MAY_CALL: [(&str, &str); 4] = [
     ),
     (
         "nobody",
-        "absorb absorb_work account admit catch_up choose choose_a_few choose_with_care doors drop_partitions enqueue_one expire expiry_error
+        "absorb absorb_work account admit catch_up catch_up_of choose choose_a_few choose_with_care count_on doors drop_partitions enqueue_one expire
+         expire_one expiry_error meet misfit take_turns tell_new
          find_job foresee forget_ended give_up grant_roles index_days instant is_known later let_go live_of lock_job lose make_partitions move
          nanos new_id next_tend numbers open_doors present promote ran_by settle starts take_interest take_news take_waiting tally tell_ended
          wait_for_turn",
@@ -269,7 +270,7 @@ fn a_callers_own_table_deceives_nobody() {
 
 /// Functions that say nothing of where names are looked for, so that they can become part of the statements that call them, or because they are called too often. Each name in
 /// them says whose it is.
-const PURE: [&str; 4] = ["later", "nanos", "present", "starts"];
+const PURE: [&str; 5] = ["count_on", "later", "nanos", "present", "starts"];
 
 /// Whatever its caller looks through: a name in a function is one of the store's, or the system's.
 #[test]

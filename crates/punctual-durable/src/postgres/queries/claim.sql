@@ -108,7 +108,7 @@ BEGIN
         -- limit counts if the ledger knows of runs that have ended. That, and whether they have such work, is asked of the first ones only, and of all if those
         -- were not enough.
         -- (`SELECT` before a variable that is an array: otherwise it would be copied for each row.)
-        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running >= p.running_max), sum(p.weight),
+        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running + n > p.running_max), sum(p.weight),
                n_spare > 0 AND bool_or(p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max)
         INTO names, full_names, weights, is_near
         FROM (
@@ -143,6 +143,7 @@ BEGIN
             t_ns := t * 1000;
             CONTINUE;
         END IF;
+        -- Those whom their limit may stop in this claim: what has ended for them counts, or others would go before them.
         IF full_names IS NOT NULL THEN
             PERFORM absorb(full_names);
         END IF;
