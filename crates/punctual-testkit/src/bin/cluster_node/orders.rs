@@ -24,6 +24,7 @@ const WORKERS: usize = 8;
 pub(crate) struct Desk {
     jobs: Jobs,
     store: PostgresStore,
+    scribe: Scribe,
     node: Option<Node>,
     /// Open: what is held may go.
     gate: watch::Sender<bool>,
@@ -37,7 +38,7 @@ impl Desk {
     pub(crate) fn new(jobs: Jobs, store: PostgresStore, scribe: &Scribe, warnings: Arc<AtomicU64>) -> Self {
         let (gate, is_open) = watch::channel(false);
         handlers::install(&jobs, scribe, &is_open);
-        Self { jobs, store, node: None, gate, warnings, wanted: Mutex::default(), flow: None }
+        Self { jobs, store, scribe: scribe.clone(), node: None, gate, warnings, wanted: Mutex::default(), flow: None }
     }
 
     /// Does what it is told, until it is told to stop.
@@ -105,6 +106,7 @@ impl Desk {
             Some(node) => node.shutdown(Duration::from_millis(grace)).await,
             None => punctual_durable::NodeReport::default(),
         };
+        self.scribe.finish().await;
         say(format_args!("stopped {} {}", report.released, report.still_running));
     }
 

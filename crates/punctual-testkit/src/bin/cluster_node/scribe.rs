@@ -65,6 +65,10 @@ enum Line {
         how: &'static str,
         at: Option<i64>,
     },
+    /// Nothing; but whoever waits for it knows that everything before is written.
+    End {
+        done: oneshot::Sender<Reading>,
+    },
 }
 
 /// How many lines are written at once.
@@ -89,6 +93,13 @@ impl Scribe {
         let (mut run, done) = self.begin(ctx);
         run.began = done.blocking_recv().ok();
         run
+    }
+
+    /// Waits until everything that was said is written.
+    pub(crate) async fn finish(&self) {
+        let (done, written) = oneshot::channel();
+        let _ = self.lines.send(Line::End { done });
+        let _ = written.await;
     }
 
     fn begin(&self, ctx: &Ctx) -> (Run, oneshot::Receiver<Reading>) {
@@ -129,7 +140,7 @@ fn write_all(url: &str, schema: &str, inbox: &Receiver<Line>) {
             rest();
         };
         for line in lines {
-            if let Line::Started { done, .. } = line {
+            if let Line::Started { done, .. } | Line::End { done } = line {
                 let _ = done.send(written);
             }
         }
@@ -167,6 +178,7 @@ fn write(client: &mut Option<Client>, url: &str, schema: &str, lines: &[Line]) -
                 hows.push(how);
                 ends.push(at);
             }
+            Line::End { .. } => {}
         }
     }
     let mut transaction = client.transaction()?;
