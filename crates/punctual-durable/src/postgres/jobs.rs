@@ -40,7 +40,10 @@ const KEEP_UP: Function = Function::new("keep_up", "look at the time").repeatabl
 const PURGE: Function = Function::new("purge", "purge jobs");
 
 /// The database's present, in an answer that has to do with time: when it began and, as late as can be told, when it was ready.
-pub(super) const PRESENT: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+pub(super) const PRESENT: [&str; 2] = [
+    "(extract(epoch FROM statement_timestamp()) * 1000000)::int8",
+    "(extract(epoch FROM clock_timestamp()) * 1000000)::int8",
+];
 
 impl Shared {
     /// Takes jobs in, those of several callers together. Who has to wait longer than this for a lock is given back.
@@ -160,7 +163,9 @@ impl Shared {
             rooms.into_iter().filter(|&(_, room)| room > 0).map(|(kind, room)| (kind, count(room))).unzip();
         let foresight = i64::try_from(self.foresight.as_micros()).unwrap_or(0);
         let (ahead, spare) = (count(claim.ahead), count(claim.spare));
-        let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {PRESENT}", job_columns("r"));
+        // Once, and not for each of hundreds of jobs.
+        let present = PRESENT.map(|now| format!("CASE WHEN r.id IS NULL THEN {now} END")).join(", ");
+        let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {present}", job_columns("r"));
         let parameters: [Parameter<'_>; 8] = [
             (&node, Type::INT8),
             (&max, Type::INT8),

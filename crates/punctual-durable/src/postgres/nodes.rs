@@ -133,7 +133,7 @@ impl Shared {
     pub(super) async fn tend(&self) -> Result<Tended, Fault> {
         let at = self.clock.given();
         let parameters: [Parameter<'_>; 1] = [(&at, Type::INT8)];
-        let select = format!("r.promoted, r.expired, r.lost, r.next, r.has_ticks, {PRESENT}");
+        let select = format!("r.promoted, r.expired, r.lost, r.next, r.has_ticks, {}", PRESENT.join(", "));
         let sent = self.clock.local().now();
         let rows = self.database.call(TEND, &select, &parameters).await?;
         let (mut tended, mut has_ticks) = (Tended::default(), false);

@@ -1,5 +1,5 @@
 //! The physical limit: one narrow table, a batch claimed and a batch deleted. No fairness, no limits, no fences, no retries, no history. What
-//! a store does beyond this is what it costs.
+//! a store does beyond this is what it costs. And the same with what every store that can answer for its jobs has to add: what is deleted is kept, and found by its id.
 
 use std::time::Duration;
 
@@ -25,9 +25,15 @@ const BULK: &str = "INSERT INTO ideal (payload) SELECT * FROM unnest($1::text[])
 const CLAIM: &str = "WITH come AS MATERIALIZED (SELECT id FROM ideal WHERE NOT is_taken ORDER BY id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
     UPDATE ideal i SET is_taken = true FROM come WHERE i.id = come.id RETURNING i.id, i.payload";
 const FINISH: &str = "DELETE FROM ideal WHERE id = ANY ($1)";
+const KEPT: &str = "CREATE TABLE kept (id bigint PRIMARY KEY, payload text NOT NULL, ended_at timestamptz NOT NULL)";
+const FINISH_AND_KEEP: &str = "WITH gone AS (DELETE FROM ideal WHERE id = ANY ($1) RETURNING id, payload)
+    INSERT INTO kept SELECT id, payload, now() FROM gone";
 
-pub(crate) fn measure(work: &Work, place: &Databases) -> Result<Sample> {
-    connect(&place.url)?.batch_execute(TABLE)?;
+pub(crate) fn measure(work: &Work, place: &Databases, is_kept: bool) -> Result<Sample> {
+    let mut client = connect(&place.url)?;
+    client.batch_execute(TABLE)?;
+    client.batch_execute(KEPT)?;
+    let finish = if is_kept { FINISH_AND_KEEP } else { FINISH };
     match work.name {
         "enqueue-1" | "enqueue-16" | "enqueue-64" => enqueue(work, place),
         "bulk-1" | "bulk-4" => {
@@ -35,8 +41,8 @@ pub(crate) fn measure(work: &Work, place: &Databases) -> Result<Sample> {
             in_parallel(work.callers, |_| fill(place, work.jobs / work.callers))?;
             Ok(meter.rate(work.jobs)?.into_iter().collect())
         }
-        "drain-64" | "drain-256" | "tenants-64" | "tenants-256" => drain(work, place, CONNECTIONS_A_NODE),
-        name if name.starts_with("nodes-") => drain(work, place, CONNECTIONS_A_NODE * NODES),
+        "drain-64" | "drain-256" | "tenants-64" | "tenants-256" => drain(work, place, CONNECTIONS_A_NODE, finish),
+        name if name.starts_with("nodes-") => drain(work, place, CONNECTIONS_A_NODE * NODES, finish),
         other => Err(anyhow!("{other} is unknown")),
     }
 }
@@ -65,7 +71,7 @@ fn fill(place: &Databases, count: u64) -> Result<u64> {
     Ok(count)
 }
 
-fn drain(work: &Work, place: &Databases, connections: u64) -> Result<Sample> {
+fn drain(work: &Work, place: &Databases, connections: u64, finish: &str) -> Result<Sample> {
     fill(place, work.jobs)?;
     let meter = Meter::start(place.server())?;
     let count = in_parallel(connections, |_| {
@@ -74,7 +80,7 @@ fn drain(work: &Work, place: &Databases, connections: u64) -> Result<Sample> {
         client.batch_execute(
             "SET enable_seqscan = off; SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
         )?;
-        let finish = client.prepare(FINISH)?;
+        let finish = client.prepare(finish)?;
         let mut count = 0;
         loop {
             let rows = client.query(&claim, &[&(work.callers as i64)])?;

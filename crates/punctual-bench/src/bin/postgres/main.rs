@@ -28,7 +28,7 @@ use punctual_bench::durable::work::Work;
 
 use nodes::NODE;
 use place::{Bench, Databases};
-use works::{APALIS, GRAPHILE, IDEAL, Sizes, works};
+use works::{APALIS, GRAPHILE, IDEAL, IDEAL_KEPT, Sizes, works};
 
 const HELP: &str = "\
 Durable jobs in PostgreSQL, through the whole engine, beside the physical limit and other libraries.
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let done = match args.split_first() {
-        Some((role, rest)) if [CHILD, IDEAL, NODE].contains(&role.as_str()) => child(role, rest),
+        Some((role, rest)) if [CHILD, IDEAL, IDEAL_KEPT, NODE].contains(&role.as_str()) => child(role, rest),
         _ => parent(&args),
     };
     match done {
@@ -77,7 +77,7 @@ fn child(role: &str, args: &[String]) -> Result<()> {
             place.query = query.concat();
             nodes::work(&work, &place)?;
         }
-        IDEAL => println!("{}", ideal::measure(&work, &place)?),
+        IDEAL | IDEAL_KEPT => println!("{}", ideal::measure(&work, &place, role == IDEAL_KEPT)?),
         _ => println!("{}", ours::measure(&work, &mut place)?),
     }
     // Nobody is interested in an orderly end.
@@ -89,7 +89,8 @@ fn parent(args: &[String]) -> Result<()> {
     let works = works(options.divisor, sizes).into_iter().filter(|work| options.wants(work.name)).collect();
     let program = env::current_exe()?;
     let ours = Peer { name: "punctual", command: vec![program.clone().into(), CHILD.into()] };
-    let mut peers = vec![Peer { name: IDEAL, command: vec![program.into(), IDEAL.into()] }];
+    let limit = |name: &'static str| Peer { name, command: vec![program.clone().into(), name.into()] };
+    let mut peers = vec![limit(IDEAL), limit(IDEAL_KEPT)];
     if !options.alone {
         peers.extend([APALIS, GRAPHILE].into_iter().filter_map(rival));
     }

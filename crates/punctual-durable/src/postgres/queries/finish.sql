@@ -27,30 +27,36 @@ BEGIN
         PERFORM settle(r.id, 'expired', NULL, t) FROM unnest(ids, fences) AS r (id, fence) JOIN job j ON j.id = r.id
         WHERE j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND j.expires_at <= t;
     END IF;
+    -- What becomes of a row is said where it is deleted, so that it is unpacked and put together once; what several ask for comes first.
     WITH gone AS (
         DELETE FROM job j USING unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS r (id, fence, verdict, told, ord)
         WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict IN ('succeeded', 'failed', 'cancelled')
-        RETURNING j.*, coalesce(j.outcome, r.verdict) AS final, r.verdict, r.told, r.ord, CASE WHEN j.unique_key IS NOT NULL OR j.while_wanted THEN j END AS was
+        RETURNING r.ord, j.tenant AS of_tenant, j.outcome AS settled, coalesce(j.outcome, r.verdict) AS final, j.forget AS is_forgotten, j.alone AS was_alone,
+                  CASE WHEN j.unique_key IS NOT NULL OR j.while_wanted THEN j END AS was,
+                  j.id, j.seq, j.tenant, j.kind, j.payload, j.tags, j.priority, j.cost, j.start_within, j.run_timeout, j.max_attempts, j.max_crashes,
+                  j.backoff_base, j.backoff_cap, j.unique_key, j.on_conflict, j.unique_period, j.wanted_by, j.schedule, j.missed, j.trace, 'stopped' AS stage,
+                  coalesce(j.outcome, r.verdict) AS outcome, j.due, j.start_by, j.deadline, j.order_at, NULL::bigint AS expires_at, j.attempt, j.fence, j.crashes, j.alone,
+                  NULL::bigint AS node, j.enqueued_at, j.started_at, t AS since, CASE WHEN r.verdict = 'succeeded' AND j.outcome IS NULL THEN r.told ELSE j.result END AS result,
+                  CASE WHEN r.verdict <> 'succeeded' AND j.outcome IS NULL THEN r.told ELSE j.last_error END AS last_error, j.forget, j.while_wanted
     ), kept AS (
         INSERT INTO history
         SELECT g.id, g.seq, g.tenant, g.kind, g.payload, g.tags, g.priority, g.cost, g.start_within, g.run_timeout, g.max_attempts, g.max_crashes,
-               g.backoff_base, g.backoff_cap, g.unique_key, g.on_conflict, g.unique_period, g.wanted_by, g.schedule, g.missed, g.trace, 'stopped', g.final,
-               g.due, g.start_by, g.deadline, g.order_at, NULL, g.attempt, g.fence, g.crashes, g.alone, NULL, g.enqueued_at, g.started_at, t,
-               CASE WHEN g.verdict = 'succeeded' AND g.outcome IS NULL THEN g.told ELSE g.result END,
-               CASE WHEN g.verdict <> 'succeeded' AND g.outcome IS NULL THEN g.told ELSE g.last_error END, g.forget, g.while_wanted
-        FROM gone g WHERE NOT g.forget
+               g.backoff_base, g.backoff_cap, g.unique_key, g.on_conflict, g.unique_period, g.wanted_by, g.schedule, g.missed, g.trace, g.stage, g.outcome,
+               g.due, g.start_by, g.deadline, g.order_at, g.expires_at, g.attempt, g.fence, g.crashes, g.alone, g.node, g.enqueued_at, g.started_at, g.since,
+               g.result, g.last_error, g.forget, g.while_wanted
+        FROM gone g WHERE NOT g.is_forgotten
     ), told AS (
         INSERT INTO ledger (tenant, running, stopping, succeeded, failed, cancelled, expired, kept)
-        SELECT g.tenant, -count(*), -count(g.outcome), count(*) FILTER (WHERE g.final = 'succeeded' AND NOT g.forget),
-               count(*) FILTER (WHERE g.final = 'failed' AND NOT g.forget), count(*) FILTER (WHERE g.final = 'cancelled' AND NOT g.forget),
-               count(*) FILTER (WHERE g.final = 'expired' AND NOT g.forget), count(*) FILTER (WHERE NOT g.forget)
-        FROM gone g GROUP BY g.tenant
+        SELECT g.of_tenant, -count(*), -count(g.settled), count(*) FILTER (WHERE g.final = 'succeeded' AND NOT g.is_forgotten),
+               count(*) FILTER (WHERE g.final = 'failed' AND NOT g.is_forgotten), count(*) FILTER (WHERE g.final = 'cancelled' AND NOT g.is_forgotten),
+               count(*) FILTER (WHERE g.final = 'expired' AND NOT g.is_forgotten), count(*) FILTER (WHERE NOT g.is_forgotten)
+        FROM gone g GROUP BY g.of_tenant
         RETURNING tenant
     )
-    SELECT array_agg(g.ord), array_agg(g.outcome), count(*) = cardinality(ids) AND count(g.outcome) = 0,
-           array_agg(g.was) FILTER (WHERE g.unique_key IS NOT NULL OR g.while_wanted),
-           CASE WHEN bool_or(g.alone) THEN true ELSE (SELECT bool_or(p.has_work OR EXISTS (SELECT FROM ledger n WHERE n.tenant = p.name AND n.kind IS NOT NULL))
-                                                         FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
+    SELECT array_agg(g.ord), array_agg(g.settled), count(*) = cardinality(ids) AND count(g.settled) = 0,
+           array_agg(g.was) FILTER (WHERE g.was IS DISTINCT FROM NULL),
+           CASE WHEN bool_or(g.was_alone) THEN true ELSE (SELECT bool_or(p.has_work OR EXISTS (SELECT FROM ledger n WHERE n.tenant = p.name AND n.kind IS NOT NULL))
+                                                             FROM told l JOIN tenant p ON p.name = l.tenant WHERE p.running_max IS NOT NULL) END
     INTO ords, outcomes, are_all, bound, has_room
     FROM gone g;
     IF bound IS NOT NULL THEN
