@@ -16,17 +16,13 @@ use std::time::{Duration, Instant};
 
 use punctual::{Clock, JobHandle, Scheduler};
 
-use crate::bell::Bell;
 use crate::error::StoreError;
-use crate::id::{Ids, JobId, NodeId};
+use crate::id::{Ids, NodeId};
 use crate::interest::Interests;
 use crate::store::{Beat, Pulse, Reply, Store};
 
 /// Beats in a lease.
 const BEATS: u32 = 4;
-
-/// Runs, each by its job and its fence.
-type Runs = Vec<(JobId, u64)>;
 
 #[derive(Debug)]
 pub(crate) struct Heart {
@@ -36,22 +32,17 @@ pub(crate) struct Heart {
     beat: Mutex<Beat>,
     /// What runs on the lease.
     runs: Mutex<Vec<Weak<JobHandle<()>>>>,
-    /// What the store last said that runs on it, and that it said something. For the loop of the node, if there is one.
-    said: Mutex<Option<(NodeId, Runs)>>,
-    pub(crate) has_said: Bell,
 }
 
 impl Heart {
     pub(crate) fn new(node: NodeId) -> Self {
         let name = format!("process {}", std::process::id());
-        let beat = Beat { node, name, kinds: Vec::new(), paused: Vec::new(), workers: 0 };
+        let beat = Beat { node, name, kinds: Vec::new(), paused: Vec::new(), workers: 0, era: 0 };
         Self {
             node: AtomicU64::new(node.to_u64()),
             is_joined: AtomicBool::new(true),
             beat: Mutex::new(beat),
             runs: Mutex::default(),
-            said: Mutex::default(),
-            has_said: Bell::default(),
         }
     }
 
@@ -77,6 +68,11 @@ impl Heart {
         self.lock().clone()
     }
 
+    /// The era in which it asks for jobs.
+    pub(crate) fn era(&self) -> u64 {
+        self.lock().era
+    }
+
     /// A run that goes on only while `node` is who this process is.
     pub(crate) fn carry(&self, node: NodeId, run: &Arc<JobHandle<()>>) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,17 +85,6 @@ impl Heart {
         if self.node() != node {
             run.cancel();
         }
-    }
-
-    /// What the store said of the runs of this node with its last heartbeat, if it did so since this was asked.
-    pub(crate) fn take_said(&self, node: NodeId) -> Option<Runs> {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner).take();
-        said.and_then(|(of, runs)| (of == node).then_some(runs))
-    }
-
-    fn say(&self, runs: Runs) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((self.node(), runs));
-        self.has_said.ring();
     }
 
     fn become_new(&self, ids: &Ids) {
@@ -152,7 +137,6 @@ impl Body {
                         for (job, fence) in pulse.stop {
                             self.store.signals().stop(self.heart.node(), job, fence);
                         }
-                        self.heart.say(pulse.running);
                     }
                     First::Answer(_, Ok(_)) => break false,
                     // What is left of the lease is there to try again.

@@ -96,7 +96,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Gives ready jobs of the asked kinds to a node: tenants in fair order, within a tenant by `(order_at, arrival)`. Each is running
-    /// from then on, its `attempt` and `fence` one higher. What has expired is not given out. When nothing more is ready, a store with
+    /// from then on, its `attempt` and `fence` one higher. What has expired is not given out, and nothing is to whoever asks in an [era](Beat::era) that is over. When nothing more is ready, a store with
     /// [foresight](Store::foresight) may give some that are [about to fall due](Claim::ahead).
     fn claim(&self, claim: Claim) -> Reply<Claimed>;
 

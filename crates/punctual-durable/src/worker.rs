@@ -7,8 +7,8 @@
 //! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile more comes together. A
 //!    store in one file gets both at the same moment, so that it can write them in one commit. The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
-//! 5. What the store says that runs here is known here, or given back: a claim whose answer was not heard may be done later than anybody asks what came of it,
-//!    so each heartbeat is compared.
+//! 5. What the store says that runs here is known here, or given back. A claim whose answer was not heard may be done later than anybody asks what came of it: so who
+//!    asks that begins another era, in which it gives nothing. A shutdown is over when that is known too.
 //! 6. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
 
 mod alarm;
@@ -77,11 +77,10 @@ pub(crate) struct Worker {
     is_contended: bool,
     /// The last claim gave all there was.
     is_scarce: bool,
-    /// The answer to a claim was not heard, or what came of a place that it offered; or the store says twice that something runs here, of which nothing is known.
+    /// The answer to a claim was not heard, or what came of a place that it offered.
     is_unsure: bool,
     /// Stops that came before the answer which gives the job.
     early_stops: Vec<(JobId, u64)>,
-    strange: Vec<(JobId, u64)>,
     /// The store has yet to hear what this node handles.
     has_news: bool,
     /// When there is something to tend: as of the last look, and as was heard since it began.
@@ -162,7 +161,6 @@ impl Worker {
             is_scarce: false,
             // A node of this process that was there before may have been given what it never heard of.
             is_unsure: true,
-            strange: Vec::new(),
             early_stops: Vec::new(),
             has_news: false,
             tend_at: None,
@@ -231,7 +229,6 @@ impl Worker {
             self.finish(done);
         }
         self.draw_on_reserve(ended);
-        self.heed_heartbeat();
         if rang {
             self.alarm = None;
             self.heed_alarm();
@@ -257,7 +254,6 @@ impl Worker {
         self.reserve.take();
         self.finishes.clear();
         self.early_stops.clear();
-        self.strange.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
         if self.tending.take().is_some() || self.tend == Tend::WithClaim {
@@ -267,6 +263,8 @@ impl Worker {
         self.node = self.jobs.node_id();
         self.listener = self.jobs.store().signals().listen(self.node);
         self.is_hungry = true;
+        // Whoever it is now has been given nothing.
+        self.is_unsure = false;
     }
 
     fn finish(&mut self, done: Done) {
@@ -357,15 +355,8 @@ impl Worker {
         is_well.and(self.fired(fired))
     }
 
-    /// What the store says that runs here, and nobody here knows of, may be on its way here, or have ended since. Said again with the next heartbeat, it is looked into.
-    fn heed_heartbeat(&mut self) {
-        let Some(runs) = self.jobs.heart().take_said(self.node) else { return };
-        let strange: Vec<_> = runs.into_iter().filter(|&(id, fence)| !self.is_known(id, fence)).collect();
-        self.is_unsure |= strange.iter().any(|run| self.strange.contains(run));
-        self.strange = strange;
-    }
-
-    /// After a claim whose answer was not heard: gives back what it was given and does not know of. Not while it could be about to hear of it.
+    /// After a claim whose answer was not heard: gives back what it was given and does not know of, and makes sure that nothing can follow. Not while it could be
+    /// about to hear of it.
     async fn reconcile(&mut self) -> Result<(), StoreError> {
         if !self.is_unsure {
             return Ok(());
@@ -374,6 +365,7 @@ impl Worker {
         if !self.may_reconcile() {
             return Ok(());
         }
+        self.jobs.heart().describe(|beat| beat.era += 1);
         let pulse = self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
         let strange: Vec<_> = pulse.running.into_iter().filter(|&(id, fence)| !self.is_known(id, fence)).collect();
         self.finishes.extend(strange.into_iter().map(|(id, fence)| Finish { id, fence, verdict: Verdict::Release }));
@@ -445,10 +437,7 @@ impl Worker {
             if let Poll::Ready(heard) = self.listener.poll_heard(cx) {
                 return Poll::Ready(heard);
             }
-            // Both, so that either wakes it.
-            let has_said = self.jobs.heart().has_said.poll_rung(cx).is_ready();
-            let is_rung = self.shared.bell.poll_rung(cx).is_ready();
-            if has_said || is_rung { Poll::Ready(Heard::default()) } else { Poll::Pending }
+            self.shared.bell.poll_rung(cx).map(|()| Heard::default())
         })
         .await;
         self.hear(heard);

@@ -56,7 +56,7 @@ pub fn unique(key: &str, on_conflict: OnConflict) -> Option<Unique> {
 #[must_use]
 pub fn beat(node: NodeId, kinds: &[&str]) -> Beat {
     let kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
-    Beat { node, name: format!("host-{node}"), kinds, paused: Vec::new(), workers: 8 }
+    Beat { node, name: format!("host-{node}"), kinds, paused: Vec::new(), workers: 8, era: 0 }
 }
 
 /// Waits for a future, without a runtime.
@@ -194,7 +194,7 @@ impl Bed {
     #[must_use]
     pub fn claim_as(&self, node: NodeId, max: usize, kinds: &[(&str, usize)]) -> Claimed {
         let kinds = kinds.iter().map(|&(kind, room)| (kind.to_owned(), room)).collect();
-        self.ask(|store| store.claim(Claim { node, max, kinds, ahead: 0, spare: 0 }))
+        self.ask(|store| store.claim(Claim { node, max, kinds, ahead: 0, spare: 0, era: 0 }))
     }
 
     /// Takes a job in and claims it.

@@ -24,6 +24,7 @@ macro_rules! store_suite_tests {
             claiming {
                 a_claim_numbers_the_run
                 an_unknown_node_gets_nothing
+                a_claim_of_an_era_that_is_over_gets_nothing
                 jobs_of_a_tenant_come_by_due_and_arrival
                 a_priority_step_counts_like_thirty_seconds
                 nothing_is_given_out_before_it_is_due

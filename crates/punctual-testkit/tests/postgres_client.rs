@@ -162,7 +162,11 @@ fn fences_can_be_raised_above_all_that_were_given() {
     enqueue(&store, NewJob { due: Moment::After(Duration::ZERO), ..job(1) }).unwrap().unwrap();
     let claim = || {
         let kinds = Arc::from([("k".to_owned(), 1)]);
-        block_on(store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0 })).unwrap().jobs.remove(0).fence
+        block_on(store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0, era: 0 }))
+            .unwrap()
+            .jobs
+            .remove(0)
+            .fence
     };
     let finish = |fence, verdict| {
         block_on(store.finish(NODE, vec![Finish { id: JobId::from_u128(1), fence, verdict }])).unwrap().remove(0)
@@ -200,7 +204,7 @@ fn run(store: &PostgresStore, ids: impl IntoIterator<Item = u128>) -> Vec<Record
 }
 
 fn claim(store: &PostgresStore) -> Vec<Record> {
-    let claim = Claim { node: NODE, max: 99, kinds: Arc::from([("k".to_owned(), 99)]), ahead: 0, spare: 0 };
+    let claim = Claim { node: NODE, max: 99, kinds: Arc::from([("k".to_owned(), 99)]), ahead: 0, spare: 0, era: 0 };
     block_on(store.claim(claim)).unwrap().jobs
 }
 

@@ -90,7 +90,7 @@ fn a_finish_whose_reply_was_lost_can_be_repeated() {
 fn a_claim_whose_reply_was_lost_can_be_given_back() {
     let wire = Wire::new();
     wire.bed.take_in_all([job(1), job(2)]);
-    let claim = || Claim { node: NODE, max: 9, kinds: Arc::from([("k".to_owned(), 9)]), ahead: 0, spare: 0 };
+    let claim = || Claim { node: NODE, max: 9, kinds: Arc::from([("k".to_owned(), 9)]), ahead: 0, spare: 0, era: 0 };
     wire.ask_unheard("claim", |store| store.claim(claim()));
     assert_eq!(wire.ask(|store| store.claim(claim())).unwrap().jobs, []);
     let pulse = wire.ask(|store| store.heartbeat(punctual_testkit::beat(NODE, &["k"]))).unwrap();
@@ -151,7 +151,7 @@ fn an_answer_that_breaks_off_is_an_error() {
     for bytes in [1_000, 2_500, 10_000, 30_000] {
         let cut = wire.proxy.counts().cut;
         wire.proxy.cut_after(bytes);
-        let claim = Claim { node: NODE, max: 20, kinds: Arc::from([("k".to_owned(), 20)]), ahead: 0, spare: 0 };
+        let claim = Claim { node: NODE, max: 20, kinds: Arc::from([("k".to_owned(), 20)]), ahead: 0, spare: 0, era: 0 };
         let answer = wire.ask(|store| store.claim(claim)).map(|claimed| claimed.jobs.len());
         let error = answer.expect_err("the answer broke off");
         assert!(error.is_transient(), "{error}");

@@ -275,8 +275,42 @@ fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
     let is_held = format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
     while !claiming.is_finished() && one(&mut witness, &is_held) == "f" {}
     one(&mut reaper, "COMMIT");
-    assert_eq!(claiming.join().unwrap().unwrap_err(), "the lease of the node has just ended");
+    assert_eq!(claiming.join().unwrap().unwrap_err(), ENDED);
     assert_eq!(one(&mut witness, "SELECT ready, running FROM totals()"), "1 0");
+}
+
+/// What a claim hears that gives nothing after all.
+const ENDED: &str = "the lease of the node, or the era of the claim, has just ended";
+
+/// C38, C40: a node that begins another era hears of all that it was given in the last: a claim that is about to be committed is waited for, and one that comes to
+/// its end later gives nothing.
+#[test]
+fn either_another_era_sees_a_claim_or_the_claim_sees_the_era() {
+    let (schema, mut late) = open_with(2, 1);
+    let (mut node, mut witness) = (schema.connect(), schema.connect());
+    one(&mut witness, "SELECT take_news(false)");
+    let claim = "SELECT count(id) FROM claim(1, 1, '{k}', '{1}', of_era => 0)";
+    let beat = |era: u8| {
+        format!("SELECT count(id) FROM heartbeat(1, 'n', '{{k}}', '{{}}', 99, 15000000, era => {era}::bigint)")
+    };
+    let process = |client: &mut Client| one(client, "SELECT pg_backend_pid()");
+    let is_held = |process: &str| format!("SELECT cardinality(pg_blocking_pids({process})) > 0");
+
+    one(&mut late, &format!("BEGIN; {claim}"));
+    let (held, asked) = (is_held(&process(&mut node)), beat(1));
+    let beating = std::thread::spawn(move || (one(&mut node, &asked), node));
+    while !beating.is_finished() && one(&mut witness, &held) == "f" {}
+    one(&mut late, "COMMIT");
+    let (running, mut node) = beating.join().unwrap();
+    assert_eq!(running, "1", "it was waited for");
+
+    one(&mut node, &format!("BEGIN; {}", beat(2)));
+    let held = is_held(&process(&mut late));
+    let claiming = std::thread::spawn(move || ask(&mut late, &claim.replace("=> 0", "=> 1")));
+    while !claiming.is_finished() && one(&mut witness, &held) == "f" {}
+    one(&mut node, "COMMIT");
+    assert_eq!(claiming.join().unwrap().unwrap_err(), ENDED);
+    assert_eq!(one(&mut witness, "SELECT ready, running FROM totals()"), "1 1");
 }
 
 /// C40, C41: jobs go to an idle node with the enqueue, unless somebody's place or turn would be taken by that, or somebody would have to be waited for.
@@ -285,7 +319,7 @@ fn an_enqueue_gives_only_what_is_nobody_elses() {
     let enqueue = |node: u8, due_in: u32| {
         format!(
             "SELECT count(*) FROM enqueue_alike(ARRAY[gen_random_uuid(), gen_random_uuid()], '{{1,2}}', 'k', 't0', NULL, 0::smallint, 1, NULL, {due_in}, NULL,
-                3, 3, 1, 1, NULL, NULL, {node}) WHERE status = 'given'"
+                3, 3, 1, 1, NULL, NULL, {node}, 0) WHERE status = 'given'"
         )
     };
     let numbers = "SELECT scheduled, ready, running FROM totals()";
@@ -310,6 +344,7 @@ fn an_enqueue_gives_only_what_is_nobody_elses() {
     };
     is_not_given(1, 1_000_000, "SELECT 1", "it is not due");
     is_not_given(2, 0, "SELECT 1", "nobody knows the node");
+    is_not_given(1, 0, "UPDATE node SET era = 1", "the node said so in an era that is over");
     is_not_given(1, 0, "UPDATE tenant SET running_max = 99", "starts are counted");
     is_not_given(1, 0, "UPDATE tenant SET rate_gap = 1, rate_burst = 9", "starts are counted");
     is_not_given(1, 0, "UPDATE tenant SET paused = true", "it starts nothing");

@@ -141,6 +141,49 @@ fn connections_that_break_again_and_again_lose_nothing() {
     block_on(node.shutdown(Duration::from_secs(5)));
 }
 
+/// C36, C38, C39: on a connection that is cut a server goes on. A node that has asked what came of its claim, has shut down and will not ask again holds nothing by what
+/// is done only then, though its process lives on, and with it the lease: once that was nobody's to run for as long.
+#[test]
+fn a_claim_that_the_server_does_after_the_node_has_stopped_gives_nothing() {
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let (far, near) =
+        (open(Duration::from_secs(60), &schema, &url), open(Duration::from_secs(60), &schema, schema.url()));
+    let runs = told(&far);
+    let node = block_on(far.node().workers(4).start()).unwrap();
+    // From then on its tenant is known, and has nothing.
+    block_on(near.now().enqueue(Note(0))).unwrap().detach();
+    runs.recv_timeout(PATIENCE).unwrap();
+    block_on(node.drain());
+
+    let (mut holder, mut witness) = (schema.connect(), schema.connect());
+    // Whoever would write there waits: of all that a node does, its claims, and not its heartbeats.
+    let mut held = holder.transaction().unwrap();
+    held.batch_execute("LOCK TABLE tenant IN EXCLUSIVE MODE").unwrap();
+    let mut claims_held = || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%.claim(%' AND wait_event_type = 'Lock' AND query LIKE $1";
+        witness.query_one(waiting, &[&format!("%{}%", schema.name())]).unwrap().get::<_, i64>(0)
+    };
+    block_on(near.now().enqueue(Note(1))).unwrap().detach();
+    let waited = Instant::now();
+    while claims_held() == 0 {
+        assert!(waited.elapsed() < PATIENCE, "nothing was claimed");
+        thread::sleep(Duration::from_millis(5));
+    }
+    proxy.cut();
+    block_on(node.shutdown(Duration::ZERO));
+    assert!(proxy.counts().broken_off > 0 && claims_held() > 0, "the fault happened");
+    held.rollback().unwrap();
+    while claims_held() > 0 {
+        assert!(waited.elapsed() < PATIENCE, "a claim is still held");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // It is done when nobody has the tenant any more.
+    witness.batch_execute("BEGIN; LOCK TABLE tenant IN EXCLUSIVE MODE; COMMIT").unwrap();
+    let totals = block_on(near.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running), (1, 0), "it is there for others");
+}
+
 /// C38, C39: a node behind a network on which everything takes 200 ms each way keeps its lease over several of them, and runs everything once. Once a
 /// heartbeat might have to wait for a connection to be made, which takes six times as long as an answer, and then had all others closed; so the next was late
 /// as well, and what was claimed meanwhile was not heard of.

@@ -16,7 +16,7 @@ type Room<'a> = BTreeMap<&'a str, usize>;
 
 impl World {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Claimed {
-        if !self.nodes.contains_key(&claim.node) {
+        if self.nodes.get(&claim.node).is_none_or(|node| node.beat.era > claim.era) {
             return Claimed::default();
         }
         let mut room = Room::new();

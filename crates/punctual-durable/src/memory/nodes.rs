@@ -12,18 +12,21 @@ pub(super) struct Node {
 }
 
 impl World {
-    pub(super) fn join(&mut self, beat: Beat, now: Timestamp) {
+    pub(super) fn join(&mut self, mut beat: Beat, now: Timestamp) {
+        // An era that is over does not come back, whatever is heard late.
+        beat.era = self.nodes.get(&beat.node).map_or(0, |known| known.beat.era).max(beat.era);
         let expires_at = self.lease.map(|lease| now.after(lease));
         self.nodes.insert(beat.node, Node { beat, expires_at });
         // Whoever sleeps until the next instant to tend has a new one to know of.
         self.news.work = true;
     }
 
-    pub(super) fn heartbeat(&mut self, beat: Beat, now: Timestamp) -> Pulse {
+    pub(super) fn heartbeat(&mut self, mut beat: Beat, now: Timestamp) -> Pulse {
         let node = beat.node;
-        if !self.nodes.contains_key(&node) {
+        let Some(known) = self.nodes.get(&node) else {
             return Pulse { known: false, running: Vec::new(), stop: Vec::new() };
-        }
+        };
+        beat.era = beat.era.max(known.beat.era);
         let expires_at = self.lease.map(|lease| now.after(lease));
         self.nodes.insert(node, Node { beat, expires_at });
         let here = self.jobs.values().map(|kept| &kept.record).filter(|record| record.node == Some(node));

@@ -27,7 +27,7 @@ fn job(id: u128) -> NewJob {
 }
 
 fn beat(node: NodeId) -> Beat {
-    Beat { node, name: "n".into(), kinds: vec!["k".into()], paused: Vec::new(), workers: 4 }
+    Beat { node, name: "n".into(), kinds: vec!["k".into()], paused: Vec::new(), workers: 4, era: 0 }
 }
 
 fn store() -> (VirtualClock, MemoryStore) {
@@ -42,7 +42,14 @@ fn enqueue(store: &MemoryStore, job: NewJob) -> Result<Admitted, Refused> {
 }
 
 fn claim(store: &MemoryStore, max: usize) -> Claimed {
-    answer(store.claim(Claim { node: NODE, max, kinds: Arc::from([("k".to_owned(), 100)]), ahead: 0, spare: 0 }))
+    answer(store.claim(Claim {
+        node: NODE,
+        max,
+        kinds: Arc::from([("k".to_owned(), 100)]),
+        ahead: 0,
+        spare: 0,
+        era: 0,
+    }))
 }
 
 fn finish(store: &MemoryStore, record: &Record, verdict: Verdict) -> Finished {

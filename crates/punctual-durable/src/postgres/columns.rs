@@ -149,7 +149,11 @@ impl<'a> Alike<'a> {
     }
 
     /// The parameters of `enqueue_alike`.
-    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>, to_node: &'s Option<i64>) -> [Parameter<'s>; 17] {
+    pub(super) fn parameters<'s>(
+        &'s self,
+        at: &'s Option<i64>,
+        (to_node, era): &'s (Option<i64>, Option<i64>),
+    ) -> [Parameter<'s>; 18] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.payloads, Type::TEXT_ARRAY),
@@ -168,6 +172,7 @@ impl<'a> Alike<'a> {
             (&self.of.trace, Type::TEXT),
             (at, Type::INT8),
             (to_node, Type::INT8),
+            (era, Type::INT8),
         ]
     }
 }

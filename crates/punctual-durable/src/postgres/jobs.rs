@@ -97,7 +97,7 @@ impl Shared {
             Some(job) => self.signals.places(&job.kind, jobs.len()).await,
             None => None,
         };
-        let to_node = place.as_ref().map(|place| node_sql(place.node()));
+        let to_node = place.as_ref().map(|place| (node_sql(place.node()), place.era().cast_signed())).unzip();
         let sent = self.clock.local().now();
         let rows = self.database.call_hurried(ENQUEUE_ALIKE, &alike.parameters(&at, &to_node), lock_wait).await;
         let rows = match rows {
@@ -162,11 +162,11 @@ impl Shared {
         let (kinds, rooms): (Vec<&str>, Vec<i64>) =
             rooms.into_iter().filter(|&(_, room)| room > 0).map(|(kind, room)| (kind, count(room))).unzip();
         let foresight = i64::try_from(self.foresight.as_micros()).unwrap_or(0);
-        let (ahead, spare) = (count(claim.ahead), count(claim.spare));
+        let (ahead, spare, era) = (count(claim.ahead), count(claim.spare), claim.era.cast_signed());
         // Once, and not for each of hundreds of jobs.
         let present = PRESENT.map(|now| format!("CASE WHEN r.id IS NULL THEN {now} END")).join(", ");
         let select = format!("{}, r.more, r.again_at, r.due_at, r.tend_at, {present}", job_columns("r"));
-        let parameters: [Parameter<'_>; 8] = [
+        let parameters: [Parameter<'_>; 9] = [
             (&node, Type::INT8),
             (&max, Type::INT8),
             (&kinds, Type::TEXT_ARRAY),
@@ -175,6 +175,7 @@ impl Shared {
             (&foresight, Type::INT8),
             (&ahead, Type::INT8),
             (&spare, Type::INT8),
+            (&era, Type::INT8),
         ];
         let sent = self.clock.local().now();
         let rows = self.database.call(CLAIM, &select, &parameters).await?;

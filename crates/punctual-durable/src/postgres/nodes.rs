@@ -72,9 +72,9 @@ impl Shared {
     }
 
     async fn beat(&self, function: Function, beat: &Beat) -> Result<Vec<tokio_postgres::Row>, Fault> {
-        let (node, workers) = (node_sql(beat.node), count(beat.workers));
+        let (node, workers, era) = (node_sql(beat.node), count(beat.workers), beat.era.cast_signed());
         let (lease, at, offset) = (micros(self.lease), self.clock.given(), self.clock.offset_us());
-        let parameters: [Parameter<'_>; 8] = [
+        let parameters: [Parameter<'_>; 9] = [
             (&node, Type::INT8),
             (&beat.name, Type::TEXT),
             (&beat.kinds, Type::TEXT_ARRAY),
@@ -83,6 +83,7 @@ impl Shared {
             (&lease, Type::INT8),
             (&at, Type::INT8),
             (&offset, Type::INT8),
+            (&era, Type::INT8),
         ];
         let mut answer = std::pin::pin!(self.database.call(function, "*", &parameters));
         // Before the third beat, which is to go by a connection that is sound, and is answered in time. Not before the second: who is slow would have to make
@@ -177,7 +178,7 @@ impl Shared {
 
     pub(super) async fn node_records(&self) -> Result<Vec<NodeRecord>, Fault> {
         let at = self.clock.given();
-        let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.expires_at, r.running, r.clock_offset";
+        let select = "r.id, r.name, r.kinds, r.paused, r.workers, r.era, r.expires_at, r.running, r.clock_offset";
         let rows = self.database.call(NODES, select, &[(&at, Type::INT8)]).await?;
         rows.iter().map(|row| node(&mut Reader::new(NODES.what, row))).collect()
     }

@@ -307,7 +307,7 @@ pub(super) fn totals(read: &mut Reader<'_>) -> Read<Totals> {
     Ok(totals)
 }
 
-/// A node: id, name, kinds, paused, workers, expires_at, running, clock_offset.
+/// A node: id, name, kinds, paused, workers, era, expires_at, running, clock_offset.
 pub(super) fn node(read: &mut Reader<'_>) -> Read<NodeRecord> {
     let beat = Beat {
         node: node_id(read.next()?),
@@ -315,6 +315,7 @@ pub(super) fn node(read: &mut Reader<'_>) -> Read<NodeRecord> {
         kinds: read.next()?,
         paused: read.next()?,
         workers: read.number()?,
+        era: read.number()?,
     };
     let (expires_at, running) = (read.maybe_instant()?, read.number()?);
     Ok(NodeRecord { beat, expires_at, running, clock_offset_us: read.next()? })

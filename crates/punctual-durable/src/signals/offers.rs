@@ -10,6 +10,8 @@ use super::{Inbox, Listener};
 /// What a node could run at once.
 #[derive(Debug, Default)]
 pub(super) struct Offer {
+    /// The node's era in which it says so.
+    pub(super) era: u64,
     pub(super) max: usize,
     pub(super) kinds: Vec<(String, usize)>,
     /// It asks for more at this moment, and does not expect to get all it could run.
@@ -28,12 +30,12 @@ impl Inbox {
 impl Listener {
     /// Says what the node could run at once if nothing was on its way to it, in place of what it said before. The places that are taken are counted here, under the
     /// lock: one that is taken while the node counts would be offered twice.
-    pub(crate) fn offer(&self, max: usize, mut kinds: Vec<(String, usize)>) {
+    pub(crate) fn offer(&self, era: u64, max: usize, mut kinds: Vec<(String, usize)>) {
         let mut hub = self.signals.lock();
         let Some(inbox) = hub.nodes.get_mut(&self.key) else { return };
         let places = inbox.places();
         kinds.iter_mut().for_each(|(_, room)| *room = room.saturating_sub(places));
-        (inbox.offer.max, inbox.offer.kinds) = (max.saturating_sub(places), kinds);
+        (inbox.offer.era, inbox.offer.max, inbox.offer.kinds) = (era, max.saturating_sub(places), kinds);
         if std::mem::take(&mut inbox.offer.is_to_come) {
             hub.offered.notify_waiters();
         }
@@ -41,7 +43,7 @@ impl Listener {
 
     /// Offers nothing, because it asks the store; or says that there will be an offer when it is answered.
     pub(crate) fn ask(&self, will_offer: bool) {
-        self.offer(0, Vec::new());
+        self.offer(0, 0, Vec::new());
         let mut hub = self.signals.lock();
         if let Some(inbox) = hub.nodes.get_mut(&self.key) {
             inbox.offer.is_to_come = will_offer;

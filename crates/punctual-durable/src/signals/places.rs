@@ -23,19 +23,19 @@ impl Signals {
             let is_to_come = hub.nodes.values().any(|inbox| inbox.offer.is_to_come);
             let place = hub.take(kind, count);
             if place.is_some() || !is_to_come {
-                return place.map(|(key, node)| Place { signals: self.clone(), key, node, count });
+                return place.map(|(key, node, era)| Place { signals: self.clone(), key, node, era, count });
             }
             hub.offered.clone().notified_owned()
         };
         let _ = tokio::time::timeout(PATIENCE, offered).await;
-        let (key, node) = self.lock().take(kind, count)?;
-        Some(Place { signals: self.clone(), key, node, count })
+        let (key, node, era) = self.lock().take(kind, count)?;
+        Some(Place { signals: self.clone(), key, node, era, count })
     }
 }
 
 impl Inbox {
     /// Takes so many places for jobs of a kind, if they are offered.
-    fn take(&mut self, kind: &str, count: usize) -> Option<NodeId> {
+    fn take(&mut self, kind: &str, count: usize) -> Option<(NodeId, u64)> {
         let node = self.node?;
         if self.heard.is_ready || self.heard.is_changed || self.offer.max < count {
             return None;
@@ -44,13 +44,13 @@ impl Inbox {
         *room -= count;
         self.offer.max -= count;
         self.offer.taken += count;
-        Some(node)
+        Some((node, self.offer.era))
     }
 }
 
 impl Hub {
-    fn take(&mut self, kind: &str, count: usize) -> Option<(u64, NodeId)> {
-        self.nodes.iter_mut().find_map(|(&key, inbox)| inbox.take(kind, count).map(|node| (key, node)))
+    fn take(&mut self, kind: &str, count: usize) -> Option<(u64, NodeId, u64)> {
+        self.nodes.iter_mut().find_map(|(&key, inbox)| inbox.take(kind, count).map(|(node, era)| (key, node, era)))
     }
 }
 
@@ -60,12 +60,18 @@ pub(crate) struct Place {
     signals: Signals,
     key: u64,
     node: NodeId,
+    era: u64,
     count: usize,
 }
 
 impl Place {
     pub(crate) fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The node's era in which it offered them.
+    pub(crate) fn era(&self) -> u64 {
+        self.era
     }
 
     /// The node runs these now.

@@ -89,8 +89,10 @@ impl Room {
     fn running(&self, job: NewJob) -> Record {
         self.enqueue(job);
         let kinds = Arc::from([("k".to_owned(), 9)]);
-        let record =
-            self.ask(|store| store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0 })).jobs.remove(0);
+        let record = self
+            .ask(|store| store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0, era: 0 }))
+            .jobs
+            .remove(0);
         self.heard();
         record
     }
@@ -123,7 +125,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn beat(node: NodeId) -> Beat {
-    Beat { node, name: "n".into(), kinds: vec!["k".into()], paused: Vec::new(), workers: 4 }
+    Beat { node, name: "n".into(), kinds: vec!["k".into()], paused: Vec::new(), workers: 4, era: 0 }
 }
 
 fn job(id: u128) -> NewJob {

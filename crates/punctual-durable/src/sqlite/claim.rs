@@ -18,7 +18,7 @@ type Room = HashMap<KindKey, usize>;
 
 impl Books {
     pub(super) fn claim(&mut self, claim: &Claim) -> Result<Claimed> {
-        if !self.index.nodes.contains_key(&claim.node) {
+        if self.index.nodes.get(&claim.node).is_none_or(|beat| beat.era > claim.era) {
             return Ok(Claimed::default());
         }
         let mut room = Room::new();
@@ -180,7 +180,9 @@ impl Books {
                 list(&beat.paused).unwrap_or_else(|| "[]".to_owned()),
                 queries::limit(beat.workers)
             ])?;
-        self.index.nodes.insert(beat.node, beat.clone());
+        // Not in the file: an era ends with its process. One that is over does not come back, whatever is heard late.
+        let era = self.index.nodes.get(&beat.node).map_or(0, |known| known.era).max(beat.era);
+        self.index.nodes.insert(beat.node, Beat { era, ..beat.clone() });
         Ok(())
     }
 

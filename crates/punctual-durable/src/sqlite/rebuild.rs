@@ -67,7 +67,7 @@ impl Books {
         let nodes = statement.query_map([], |row| {
             let node = node_id(row.get(0)?);
             let (kinds, paused) = (tags(row, 2)?, tags(row, 3)?);
-            Ok((node, Beat { node, name: row.get(1)?, kinds, paused, workers: row.get(4)? }))
+            Ok((node, Beat { node, name: row.get(1)?, kinds, paused, workers: row.get(4)?, era: 0 }))
         })?;
         index.nodes = nodes.collect::<Result<_>>()?;
         Ok(())

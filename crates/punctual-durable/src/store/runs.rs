@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 pub struct Claim {
     /// Who asks.
     pub node: NodeId,
+    /// The node's era in which it asks. Once the store has heard of a newer one, this gets nothing, however late it is done.
+    pub era: u64,
     /// How many jobs at most.
     pub max: usize,
     /// The kinds it can run at this moment, and how many more of each.
@@ -159,6 +161,9 @@ pub struct Beat {
     pub paused: Vec<String>,
     /// How many jobs it can run at once.
     pub workers: usize,
+    /// Rises when the node does not know what came of something that would have given it jobs. What was asked for in an era before this one, and is not done yet,
+    /// gives it nothing any more: so what runs there is what the answer to this says, and what it asks for from now on.
+    pub era: u64,
 }
 
 /// What a node hears back.

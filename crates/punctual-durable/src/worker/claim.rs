@@ -32,7 +32,14 @@ impl Worker {
         // Half of the hands stay free for what is ready.
         let ahead =
             if self.jobs.store().foresight().is_zero() { 0 } else { free.saturating_sub(self.workers.div_ceil(2)) };
-        Some(Claim { node: self.node, max: free + spare, kinds: kinds.into(), ahead, spare })
+        Some(Claim {
+            node: self.node,
+            era: self.jobs.heart().era(),
+            max: free + spare,
+            kinds: kinds.into(),
+            ahead,
+            spare,
+        })
     }
 
     /// The kinds it can run at this moment, and how many more of each; none if it has no room.
@@ -86,7 +93,7 @@ impl Worker {
             && self.jobs.heart().is_joined();
         // What is on its way is counted where it may become more at any moment.
         let kinds = if is_idle { self.open_kinds_beside(0) } else { Vec::new() };
-        self.listener.offer(self.free_beside(0), kinds);
+        self.listener.offer(self.jobs.heart().era(), self.free_beside(0), kinds);
     }
 
     pub(super) fn run(&mut self, claim: &Claim, claimed: Claimed) {

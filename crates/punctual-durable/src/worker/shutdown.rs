@@ -32,7 +32,7 @@ impl Worker {
 
     /// Once the grace is over, whatever runs is told to stop.
     pub(super) fn press_on_with_shutdown(&mut self) {
-        let has_asked = self.has_asked();
+        let is_unsettled = self.has_asked() || self.is_unsure;
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.is_over.load(Ordering::Acquire) {
             for run in self.running.values_mut().filter(|run| run.stop.is_none()) {
@@ -41,7 +41,7 @@ impl Worker {
             }
         }
         let is_quiet = self.finishes.is_empty()
-            && !has_asked
+            && !is_unsettled
             && self.running.values().all(|run| run.is_blocking && run.stop.is_some());
         if is_quiet && let Some(tell) = stopping.tell.take() {
             let report = NodeReport { released: stopping.released, still_running: self.running.len() };
@@ -49,8 +49,12 @@ impl Worker {
         }
     }
 
-    /// Whether nothing is left to be told. Blocking handlers that do not stop keep the loop, and their jobs, until they do.
+    /// Whether nothing is left to be told, or to be asked. Blocking handlers that do not stop keep the loop, and their jobs, until they do.
     pub(super) fn is_over(&self) -> bool {
-        self.stopping.is_some() && self.running.is_empty() && self.finishes.is_empty() && !self.has_asked()
+        self.stopping.is_some()
+            && self.running.is_empty()
+            && self.finishes.is_empty()
+            && !self.has_asked()
+            && !self.is_unsure
     }
 }

@@ -3,9 +3,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use punctual::Stage;
-use punctual_durable::{Claim, Jobs, StartError};
+use punctual_durable::{Claim, Jobs, NodeId, StartError, Store};
 
-use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait, with_faults};
+use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, say, wait, with_faults, with_leases};
 
 /// C39: a clean shutdown gives running jobs back at once and the attempt does not count.
 #[test]
@@ -103,7 +103,7 @@ fn what_a_node_never_heard_of_is_run_by_the_next_of_its_process() {
         let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
         let node = wait(bed.jobs.nodes()).unwrap().remove(0).beat.node;
         let kinds = Arc::from([("say".to_owned(), 1)]);
-        let claimed = wait(bed.store.claim(Claim { node, max: 1, kinds, ahead: 0, spare: 0 })).unwrap();
+        let claimed = wait(bed.store.claim(Claim { node, max: 1, kinds, ahead: 0, spare: 0, era: 0 })).unwrap();
         assert_eq!(claimed.jobs.len(), 1);
         let log = Log::default();
         bed.jobs.on(log.handler());
@@ -113,6 +113,58 @@ fn what_a_node_never_heard_of_is_run_by_the_next_of_its_process() {
         let record = wait(bed.jobs.get(job.id())).unwrap().unwrap();
         assert_eq!((record.attempt, record.fence, record.crashes), (1, 2, 0));
     });
+}
+
+/// C36, C37, C39: a node that was shut down while it did not know what came of a claim left it at that, and its process lived on, and with it the lease: what
+/// the claim gave, or gave only then, was nobody's to run. A shutdown waits until it is certain that the claim gives nothing any more.
+#[test]
+fn a_claim_that_is_done_after_a_shutdown_gives_nothing() {
+    let bed = with_leases(SECOND * 10);
+    bed.jobs.on(Log::default().handler());
+    let node = wait(bed.jobs.start()).unwrap();
+    bed.settle();
+    let other = bed.another();
+    bed.line().overtake("claim");
+    bed.cut_off();
+    wait(other.now().enqueue(say("x"))).unwrap().detach();
+    bed.settle();
+    let mut shutdown = Box::pin(node.shutdown(SECOND));
+    let mut is_over = || {
+        bed.settle();
+        shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    assert!(!is_over() && !is_over(), "what came of the claim is not known");
+    bed.line().set_outage(false);
+    assert!(is_over());
+    // Whatever is claimed next comes after what was overtaken.
+    let kinds = Arc::from([("say".to_owned(), 1)]);
+    let nobody = Claim { node: NodeId::from_u64(77), max: 1, kinds, ahead: 0, spare: 0, era: 0 };
+    assert!(wait(bed.line().claim(nobody)).unwrap().jobs.is_empty());
+    assert!(bed.line().has_overtaken(), "the fault happened");
+    let totals = wait(other.totals()).unwrap();
+    assert_eq!((totals.ready, totals.running), (1, 0));
+}
+
+/// C39, C51: no store that is gone holds a shutdown up for ever: with the lease everything that was asked or is to be told under it is over.
+#[test]
+fn a_shutdown_in_an_outage_ends_with_the_lease() {
+    let bed = with_leases(SECOND * 10);
+    let go = held_up(&bed.jobs);
+    let node = wait(bed.jobs.start()).unwrap();
+    let other = bed.another();
+    wait(other.now().enqueue(say("x"))).unwrap().detach();
+    bed.settle();
+    bed.fall_silent();
+    go.send(true).unwrap();
+    wait(other.now().enqueue(say("y"))).unwrap().detach();
+    bed.settle();
+    let mut shutdown = Box::pin(node.shutdown(SECOND));
+    let mut is_over = || shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    assert!(!is_over());
+    bed.advance(SECOND * 5);
+    assert!(!is_over(), "the store may be back in time");
+    bed.advance(SECOND * 6);
+    assert!(is_over());
 }
 
 #[test]

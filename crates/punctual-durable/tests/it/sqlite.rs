@@ -44,12 +44,19 @@ fn job(number: u128) -> NewJob {
 
 fn node(number: u64) -> Beat {
     let kinds = vec!["mail".to_owned(), "print".to_owned()];
-    Beat { node: NodeId::from_u64(number), name: format!("node-{number}"), kinds, paused: Vec::new(), workers: 4 }
+    Beat {
+        node: NodeId::from_u64(number),
+        name: format!("node-{number}"),
+        kinds,
+        paused: Vec::new(),
+        workers: 4,
+        era: 0,
+    }
 }
 
 fn claim(store: &SqliteStore, by: u64, max: usize) -> Vec<Record> {
     let kinds = [("mail".to_owned(), max), ("print".to_owned(), max)];
-    wait(store.claim(Claim { node: NodeId::from_u64(by), max, kinds: kinds.into(), ahead: 0, spare: 0 })).jobs
+    wait(store.claim(Claim { node: NodeId::from_u64(by), max, kinds: kinds.into(), ahead: 0, spare: 0, era: 0 })).jobs
 }
 
 fn enqueue(store: &SqliteStore, jobs: Vec<NewJob>) {
@@ -407,6 +414,7 @@ fn an_operation_that_fails_leaves_its_neighbours_alone() {
         kinds: [("mail".to_owned(), 1)].into(),
         ahead: 0,
         spare: 0,
+        era: 0,
     });
     let after = store.enqueue(vec![job(3)]);
     tool.execute_batch("COMMIT").unwrap();

@@ -119,7 +119,7 @@ impl Pair {
     }
 
     fn claim(&mut self, node: NodeId, max: usize, kinds: &[(String, usize)], ahead: usize) -> Result<String, String> {
-        let claim = || Claim { node, max, kinds: Arc::from(kinds), ahead, spare: 0 };
+        let claim = || Claim { node, max, kinds: Arc::from(kinds), ahead, spare: 0, era: 0 };
         let [model, subject] = [&self.model, &self.subject].map(|bed| bed.ask(|store| store.claim(claim())));
         let plain = |jobs: &[Record]| jobs.iter().cloned().map(plain).collect::<Vec<_>>();
         let told = [&model, &subject].map(|claimed| (plain(&claimed.jobs), claimed.again_at));

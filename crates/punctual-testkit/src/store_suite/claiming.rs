@@ -1,11 +1,12 @@
 //! Giving jobs out: order, kinds, turns, limits, rates.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use punctual::{Limits, Rate};
-use punctual_durable::{Edit, Gate, JobId, Moment, NewJob, OnConflict, State, TenantPolicy, Verdict};
+use punctual_durable::{Beat, Claim, Edit, Gate, JobId, Moment, NewJob, OnConflict, State, TenantPolicy, Verdict};
 
-use crate::{Bed, NODE, OTHER, SECOND, job, unique};
+use crate::{Bed, NODE, OTHER, SECOND, beat, job, unique};
 
 /// C38: a claim is one more fence, and says who runs what since when.
 pub fn a_claim_numbers_the_run(bed: &Bed) {
@@ -22,6 +23,25 @@ pub fn an_unknown_node_gets_nothing(bed: &Bed) {
     assert!(bed.claim_as(OTHER, 9, &[("k", 9)]).jobs.is_empty());
     bed.join(OTHER, &["k"]);
     assert_eq!(bed.claim_as(OTHER, 9, &[("k", 9)]).jobs.len(), 1);
+}
+
+/// C38, C40: a node that did not hear the answer to a claim begins another era, so that it gives nothing if it is done only then; and nothing that is heard late
+/// brings the old one back.
+pub fn a_claim_of_an_era_that_is_over_gets_nothing(bed: &Bed) {
+    bed.take_in_all([job(1), job(2)]);
+    let claim = |era| {
+        let kinds = Arc::from([("k".to_owned(), 1)]);
+        bed.ask(|store| store.claim(Claim { node: NODE, era, max: 1, kinds, ahead: 0, spare: 0 })).jobs.len()
+    };
+    assert_eq!(claim(0), 1);
+    let pulse = bed.ask(|store| store.heartbeat(Beat { era: 1, ..beat(NODE, &["k"]) }));
+    assert_eq!(pulse.running.len(), 1, "what was done before is the node's");
+    assert_eq!(claim(0), 0);
+    bed.ask(|store| store.heartbeat(beat(NODE, &["k"])));
+    assert_eq!(claim(0), 0);
+    bed.ask(|store| store.join(beat(NODE, &["k"])));
+    assert_eq!((claim(0), claim(1)), (0, 1));
+    assert_eq!(bed.ask(|store| store.nodes()).remove(0).beat.era, 1);
 }
 
 /// C42: in the order of their due instants, and of their arrival between equals.

@@ -126,13 +126,20 @@ fn bulk(store: &SqliteStore, jobs: u64, due: Moment) -> Result<u64> {
 
 /// Runs until nothing is left; the handlers do nothing.
 fn run(store: &SqliteStore, callers: u64, batch: usize) -> Result<u64> {
-    let beat = Beat { node: NODE, name: String::new(), kinds: vec!["bench".into()], paused: vec![], workers: batch };
+    let beat =
+        Beat { node: NODE, name: String::new(), kinds: vec!["bench".into()], paused: vec![], workers: batch, era: 0 };
     wait(store.join(beat))?;
     in_parallel(callers, |_| {
         let mut count = 0;
         loop {
-            let claim =
-                Claim { node: NODE, max: batch, kinds: [("bench".to_owned(), batch)].into(), ahead: 0, spare: 0 };
+            let claim = Claim {
+                node: NODE,
+                max: batch,
+                kinds: [("bench".to_owned(), batch)].into(),
+                ahead: 0,
+                spare: 0,
+                era: 0,
+            };
             let jobs = wait(store.claim(claim))?.jobs;
             if jobs.is_empty() {
                 return Ok(count);

@@ -216,6 +216,8 @@ CREATE TABLE node (
     expires_at bigint NOT NULL,
     -- How far this server's clock is ahead of that of the node, which measured it.
     clock_offset bigint NOT NULL DEFAULT 0,
+    -- What was asked for in an era before this one, and is done only now, gives it nothing.
+    era        bigint NOT NULL DEFAULT 0,
     -- Virtual time as far as its claims have brought it. The present is the greatest of all: so claims of different nodes do not
     -- wait for each other at one row.
     turn       numeric NOT NULL DEFAULT 0

@@ -9,12 +9,13 @@
 -- `asked` names each kind once, and `rooms` how many of it there may be: at least one. `max_ahead` may fall due up to `ahead` microseconds from now.
 -- `spare` of the jobs wait at the node until a worker is free, in a moment. They are given only if nobody misses them meanwhile: no tenant that is served has a
 -- rate, or would be nearer to its limit than half of it.
+-- A node that did not hear the answer to a claim begins another era: what was asked `of_era` gives it nothing from then on.
 -- There are several ways to choose. One tenant with one queue has nothing but its own order. Several are read without locks, one job
 -- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
 -- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on. All these give the same. Of very many
 -- tenants some get a few jobs each at once, which is as fair over time: a batch more or less.
 CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL,
-                                 ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0, spare bigint DEFAULT 0)
+                                 ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0, spare bigint DEFAULT 0, of_era bigint DEFAULT NULL)
 RETURNS SETOF claimed
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -73,7 +74,7 @@ BEGIN
            EXISTS (SELECT FROM tenant p WHERE p.has_work), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
            greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
     INTO has_due, has_near, has_news, may_wait, has_chance, v
-    FROM node WHERE id = to_node;
+    FROM node WHERE id = to_node AND (era <= of_era) IS NOT FALSE;
     IF NOT FOUND THEN
         answer.more := false;
         RETURN NEXT answer;
@@ -264,11 +265,11 @@ BEGIN
     END IF;
     IF got <> '{}' THEN
         INSERT INTO run VALUES (to_node, got);
-        -- From here to the commit its row is locked, which keeps the reaper away; who was reaped a moment ago gets nothing. Only now, so that a claim
+        -- From here to the commit its row is locked, which keeps the reaper and another era away; who was reaped a moment ago, or is in another era, gets nothing. Only now, so that a claim
         -- which finds nothing, or everything in other hands, has nothing to write and waits for no disk.
-        UPDATE node SET turn = greatest(turn, v) WHERE id = to_node;
+        UPDATE node SET turn = greatest(turn, v) WHERE id = to_node AND (era <= of_era) IS NOT FALSE;
         IF NOT FOUND THEN
-            RAISE serialization_failure USING MESSAGE = 'the lease of the node has just ended';
+            RAISE serialization_failure USING MESSAGE = 'the lease of the node, or the era of the claim, has just ended';
         END IF;
     END IF;
 

@@ -2,11 +2,11 @@
 -- unique key, interest or time limit. What one plan enqueues, or what many callers of one kind enqueue at the same moment, comes so, and is
 -- written as it comes: no id is looked up. No answer at all means that all are new; there is one for each, by number, if the tenant is bounded.
 -- A node of the caller that has nothing to do may be named: it gets them in the same step, if they are due and nobody's turn or place is taken by that: nothing of
--- their tenant waits, and its starts are not counted. Then the only answer is `given`, with the instant. Who holds a row that this needs is not waited for.
+-- their tenant waits, and its starts are not counted; and if it has begun no era since it said so. Then the only answer is `given`, with the instant. Who holds a row that this needs is not waited for.
 CREATE OR REPLACE FUNCTION enqueue_alike(
     ids uuid[], payloads text[], of_kind text, of_tenant text, tags text, priority smallint, cost bigint, due_at bigint, due_in bigint, run_timeout bigint,
     max_attempts bigint, max_crashes bigint, backoff_base bigint, backoff_cap bigint, trace text, at bigint DEFAULT NULL,
-    to_node bigint DEFAULT NULL)
+    to_node bigint DEFAULT NULL, of_era bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, status text, other uuid, count bigint, max bigint, retry_after bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -35,14 +35,14 @@ BEGIN
             array_fill(0::bigint, n), array_fill(trace, n), at) e;
         RETURN;
     END IF;
-    IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim(bigint, bigint, text[], bigint[], bigint, bigint, bigint, bigint)'::regprocedure, 'EXECUTE') THEN
+    IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim(bigint, bigint, text[], bigint[], bigint, bigint, bigint, bigint, bigint)'::regprocedure, 'EXECUTE') THEN
         RAISE insufficient_privilege USING MESSAGE = 'permission denied to give jobs to a node: only who may claim can';
     ELSIF to_node IS NOT NULL AND due <= t THEN
         SELECT greatest(p.finish, (SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g)),
                div(4294967296::numeric * least(n[1] * greatest(enqueue_alike.cost, 1), 4294967295), p.weight)
         INTO start, own
         FROM tenant p, node o
-        WHERE p.name = of_tenant AND o.id = to_node AND NOT p.has_work AND NOT p.paused AND p.running_max IS NULL AND p.rate_gap IS NULL
+        WHERE p.name = of_tenant AND o.id = to_node AND (o.era <= of_era) IS NOT FALSE AND NOT p.has_work AND NOT p.paused AND p.running_max IS NULL AND p.rate_gap IS NULL
           AND NOT EXISTS (SELECT FROM ledger l WHERE l.tenant = of_tenant AND l.kind IS NOT NULL)
         FOR NO KEY UPDATE OF p, o SKIP LOCKED;
     END IF;

@@ -1,7 +1,7 @@
 -- A node is still alive. One row that says whether it has company if the store knows it, then all that it runs, by id; no row at all if its
--- lease had ended and everything was taken from it. What should stop is named at every beat, because the signal for it can be lost.
+-- lease had ended and everything was taken from it. If it begins another era, that is all it was given, and nothing of the eras before can follow. What should stop is named at every beat, because the signal for it can be lost.
 CREATE OR REPLACE FUNCTION heartbeat(node bigint, name text, kinds text[], paused text[], workers bigint, lease bigint,
-                                     at bigint DEFAULT NULL, clock_offset bigint DEFAULT 0) RETURNS TABLE (id uuid, fence bigint, stopping boolean, has_company boolean)
+                                     at bigint DEFAULT NULL, clock_offset bigint DEFAULT 0, era bigint DEFAULT 0) RETURNS TABLE (id uuid, fence bigint, stopping boolean, has_company boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
@@ -21,7 +21,8 @@ BEGIN
         INSERT INTO run VALUES (heartbeat.node, left_over);
     END IF;
     UPDATE node n SET name = heartbeat.name, kinds = heartbeat.kinds, paused = heartbeat.paused, workers = heartbeat.workers,
-        expires_at = least(t + lease, 4000000000000000000), clock_offset = heartbeat.clock_offset
+        expires_at = least(t + lease, 4000000000000000000), clock_offset = heartbeat.clock_offset,
+        era = greatest(n.era, heartbeat.era)
     WHERE n.id = heartbeat.node;
     IF NOT FOUND THEN
         DELETE FROM run r WHERE r.node = heartbeat.node;

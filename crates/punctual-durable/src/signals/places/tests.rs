@@ -15,7 +15,7 @@ fn mail(room: usize) -> Vec<(String, usize)> {
 fn offering(max: usize, room: usize) -> (Signals, Listener) {
     let signals = Signals::new();
     let listener = signals.listen(NODE);
-    listener.offer(max, mail(room));
+    listener.offer(0, max, mail(room));
     (signals, listener)
 }
 
@@ -35,7 +35,7 @@ fn no_more_is_taken_than_was_offered() {
     let place = take(&signals, "mail", 2).unwrap();
     assert_eq!((place.node(), listener.places()), (NODE, 2));
     assert!(take(&signals, "mail", 1).is_none(), "there is no room for this kind");
-    listener.offer(3, mail(9));
+    listener.offer(0, 3, mail(9));
     let other = take(&signals, "mail", 1).unwrap();
     assert!(take(&signals, "mail", 1).is_none(), "there is no room at all");
     place.give_back();
@@ -51,13 +51,13 @@ fn no_more_is_taken_than_was_offered() {
 fn a_place_that_is_taken_while_the_node_counts_is_not_offered_again() {
     let (signals, listener) = offering(1, 1);
     let place = take(&signals, "mail", 1).unwrap();
-    listener.offer(1, mail(1));
+    listener.offer(0, 1, mail(1));
     assert!(take(&signals, "mail", 1).is_none());
     place.give(vec![job(7)]);
-    listener.offer(1, mail(1));
+    listener.offer(0, 1, mail(1));
     assert!(take(&signals, "mail", 1).is_none(), "it was given, and the node has yet to hear of it");
     listener.heard();
-    listener.offer(1, mail(1));
+    listener.offer(0, 1, mail(1));
     assert!(take(&signals, "mail", 1).is_some());
 }
 
@@ -86,7 +86,7 @@ fn a_place_of_which_nothing_is_said_is_in_doubt() {
     let heard = listener.heard();
     assert_eq!((heard.given.len(), heard.is_unsure, listener.places()), (0, true, 0));
     // And of a node that has gone meanwhile nobody asks.
-    listener.offer(1, mail(1));
+    listener.offer(0, 1, mail(1));
     let place = take(&signals, "mail", 1).unwrap();
     drop(listener);
     place.give(vec![job(7)]);
@@ -100,7 +100,7 @@ async fn an_offer_that_is_to_come_is_waited_for_and_not_for_long() {
     let begun = tokio::time::Instant::now();
     assert!(signals.places("mail", 1).await.is_none());
     assert_eq!(begun.elapsed(), PATIENCE);
-    let offer = async { listener.offer(1, mail(1)) };
+    let offer = async { listener.offer(0, 1, mail(1)) };
     let (place, ()) = tokio::join!(signals.places("mail", 1), offer);
     assert!(place.is_some() && begun.elapsed() == PATIENCE);
 }
