@@ -45,7 +45,7 @@ use crate::signals::Signals;
 use crate::store::{
     Admitted, Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Erased, Explanation, Finish, Finished, Fire,
     Fired, NewJob, NodeRecord, Page, Pulse, Query, Record, Redriven, Refused, Reply, Retention, Schedule, Store,
-    TenantChange, TenantRecord, Tended, Totals,
+    TenantChange, TenantRecord, Tended, Totals, Unreadable,
 };
 use crate::time::Timestamp;
 use clock::DatabaseClock;
@@ -98,6 +98,7 @@ struct Shared {
     nodes: Mutex<Vec<NodeId>>,
     /// It has none, for its role may only enqueue.
     is_guest: AtomicBool,
+    unreadable: Mutex<Unreadable>,
     /// All who wait are to be written down anew.
     waits_anew: Notify,
     settle: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -221,6 +222,7 @@ impl Shared {
             order: Order::default(),
             nodes: Mutex::default(),
             is_guest: AtomicBool::new(false),
+            unreadable: Mutex::default(),
             waits_anew: Notify::new(),
             settle,
             who: fastrand::u64(..),

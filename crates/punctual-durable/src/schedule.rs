@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use punctual::{Cron, Missed};
+use punctual::{Cron, CronError, Missed};
 
 use crate::error::{EnqueueError, Problem};
 use crate::id::JobId;
@@ -214,7 +214,7 @@ impl SchedulePlan {
 /// counted anew for each, those that are made up for one by one would take the square of the time.
 #[derive(Debug, Default)]
 pub(crate) struct Ticks {
-    crons: HashMap<Rule, Option<Cron>>,
+    crons: HashMap<Rule, Result<Cron, CronError>>,
     counts: HashMap<Rule, Count>,
 }
 
@@ -230,18 +230,33 @@ struct Count {
 }
 
 impl Ticks {
+    /// Whether a rule is understood here; somebody else may know a zone or a word that this process does not.
+    pub(crate) fn understand(&mut self, rule: &Rule) -> Result<(), String> {
+        match rule {
+            Rule::Cron { expression, zone } => {
+                self.cron(rule, expression, zone).map_or_else(|error| Err(error.to_string()), |_| Ok(()))
+            }
+            Rule::Every { period, .. } if period.as_micros() == 0 => Err("its period is zero".to_owned()),
+            Rule::Every { .. } => Ok(()),
+        }
+    }
+
+    fn cron(&mut self, rule: &Rule, expression: &str, zone: &str) -> Result<&Cron, &CronError> {
+        if !self.crons.contains_key(rule) {
+            if self.crons.len() >= REMEMBERED_MAX {
+                self.crons.clear();
+            }
+            let cron = Cron::parse(expression).and_then(|cron| cron.in_zone(zone));
+            self.crons.insert(rule.clone(), cron);
+        }
+        self.crons[rule].as_ref()
+    }
+
     /// The first tick after an instant.
     fn next(&mut self, rule: &Rule, after: Timestamp) -> Option<Timestamp> {
         match rule {
             Rule::Cron { expression, zone } => {
-                if !self.crons.contains_key(rule) {
-                    if self.crons.len() >= REMEMBERED_MAX {
-                        self.crons.clear();
-                    }
-                    let cron = Cron::parse(expression).and_then(|cron| cron.in_zone(zone)).ok();
-                    self.crons.insert(rule.clone(), cron);
-                }
-                let cron = self.crons.get(rule)?.as_ref()?;
+                let cron = self.cron(rule, expression, zone).ok()?;
                 cron.next_after(after.to_wall()).map(Timestamp::not_before)
             }
             Rule::Every { period, anchor } => {

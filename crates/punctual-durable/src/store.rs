@@ -34,6 +34,7 @@ pub use record::{AGE_STEP, Explanation, Gate, Page, Query, Record, Redriven, Ret
 pub use runs::{
     Beat, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Finish, Finished, NodeRecord, Pulse, Tended, Verdict,
 };
+pub(crate) use schedules::Unreadable;
 pub use schedules::{Fire, Fired, Rule, Schedule};
 pub use tenants::{Erased, TenantChange, TenantPolicy, TenantRecord, Totals};
 
@@ -172,7 +173,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Pauses or resumes a schedule; false if there is none of that name.
     fn pause_schedule(&self, name: String, paused: bool) -> Reply<bool>;
 
-    /// The schedules, by name, after the given one.
+    /// The schedules, by name, after the given one. One that cannot be read is left out, with a warning: it does not hide the others.
     fn schedules(&self, after: Option<String>, max: usize) -> Reply<Vec<Schedule>>;
 
     /// Fires one tick, if nobody has: compares the schedule's next tick with `fire.tick`, and in the same step moves it on and takes

@@ -9,7 +9,7 @@ use super::Shared;
 use super::connect::Function;
 use super::error::{Fault, Kind};
 use super::jobs::{PRESENT, next_instant};
-use super::rows::{Parameter, Reader, SCHEDULE, count, micros, node, node_sql, schedule, uuid};
+use super::rows::{Parameter, Reader, SCHEDULE, count, micros, node, node_sql, schedules, uuid};
 use crate::id::{JobId, NodeId};
 use crate::store::{Beat, NodeRecord, Pulse, Tended};
 
@@ -149,8 +149,9 @@ impl Shared {
         }
         if has_ticks {
             let rows = self.database.call(DUE_SCHEDULES, SCHEDULE, &parameters).await?;
-            tended.schedules =
-                rows.iter().map(|row| schedule(&mut Reader::new(DUE_SCHEDULES.what, row))).collect::<Result<_, _>>()?;
+            let (schedules, unreadable) = schedules(DUE_SCHEDULES.what, &rows)?;
+            self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).found(unreadable);
+            tended.schedules = schedules;
         }
         if tended.promoted + tended.expired + tended.lost > 0 {
             self.signals.ready();

@@ -2,6 +2,7 @@
 //!
 //! Instants are cut to 4e18 microseconds, which means never; lengths of time to what 64 bits of nanoseconds hold, which means for ever.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -244,15 +245,32 @@ fn unique(read: &mut Reader<'_>) -> Read<Option<Unique>> {
     Ok(Some(Unique { key, on_conflict, period }))
 }
 
+/// The schedules that can be read, from the columns of [`SCHEDULE`]; of the others, by name, why they cannot.
+pub(super) fn schedules(what: &str, rows: &[Row]) -> Read<(Vec<Schedule>, BTreeMap<String, String>)> {
+    let (mut readable, mut unreadable) = (Vec::with_capacity(rows.len()), BTreeMap::new());
+    for row in rows {
+        match schedule(&mut Reader::new(what, row)) {
+            Ok(schedule) => readable.push(schedule),
+            Err(fault) => _ = unreadable.insert(schedule_name(what, row)?, fault.told.to_string()),
+        }
+    }
+    Ok((readable, unreadable))
+}
+
+/// The name of a schedule, though the rest cannot be read.
+pub(super) fn schedule_name(what: &str, row: &Row) -> Read<String> {
+    Reader::new(what, row).next()
+}
+
 /// A schedule, from the columns of [`SCHEDULE`].
-pub(super) fn schedule(read: &mut Reader<'_>) -> Read<Schedule> {
+fn schedule(read: &mut Reader<'_>) -> Read<Schedule> {
     let name = read.next()?;
     let (cron, zone): (Option<String>, Option<String>) = (read.next()?, read.next()?);
     let (period, anchor) = (read.maybe_length()?, read.maybe_instant()?);
     let rule = match (cron, zone, period, anchor) {
         (Some(expression), Some(zone), ..) => Rule::Cron { expression, zone },
         (_, _, Some(period), Some(anchor)) => Rule::Every { period, anchor },
-        _ => return Err(Fault::unreadable(read.what, format!("schedule {name:?} has no rule"))),
+        _ => return Err(read.unreadable("it has no rule")),
     };
     let (on_missed, most): (&str, Option<u32>) = (read.next()?, read.maybe_number()?);
     let missed = match on_missed {
@@ -260,8 +278,8 @@ pub(super) fn schedule(read: &mut Reader<'_>) -> Read<Schedule> {
         "all" => Missed::All { max: most.unwrap_or(u32::MAX) },
         _ => Missed::Once,
     };
-    let template = template::read(read.next()?)
-        .map_err(|error| Fault::unreadable(read.what, format!("the template of schedule {name:?}: {error}")))?;
+    let template =
+        template::read(read.next()?).map_err(|error| read.unreadable(format_args!("its template: {error}")))?;
     Ok(Schedule {
         name,
         rule,

@@ -8,7 +8,7 @@ use super::columns::Columns;
 use super::connect::{Function, Tries};
 use super::error::{Fault, Kind};
 use super::jobs::{ENQUEUE, admissions, refuse};
-use super::rows::{Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule, uuid};
+use super::rows::{Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule_name, schedules, uuid};
 use super::{Shared, template};
 use crate::store::{Admitted, Fire, Fired, NewJob, Refused, Rule, Schedule};
 
@@ -66,10 +66,20 @@ impl Shared {
     }
 
     pub(super) async fn schedules(&self, after: Option<String>, max: usize) -> Result<Vec<Schedule>, Fault> {
-        let max = count(max);
-        let parameters: [Parameter<'_>; 2] = [(&after, Type::TEXT), (&max, Type::INT8)];
-        let rows = self.database.call(LOOK_UP, SCHEDULE, &parameters).await?;
-        rows.iter().map(|row| schedule(&mut Reader::new(LOOK_UP.what, row))).collect()
+        let (mut after, mut found) = (after, Vec::new());
+        // For those that cannot be read others are looked up: a page that is not full is the last one.
+        loop {
+            let left = count(max - found.len());
+            let parameters: [Parameter<'_>; 2] = [(&after, Type::TEXT), (&left, Type::INT8)];
+            let rows = self.database.call(LOOK_UP, SCHEDULE, &parameters).await?;
+            let (readable, unreadable) = schedules(LOOK_UP.what, &rows)?;
+            found.extend(readable);
+            let Some(last) = rows.last().filter(|_| !unreadable.is_empty()) else { return Ok(found) };
+            after = Some(schedule_name(LOOK_UP.what, last)?);
+            for (schedule, error) in &unreadable {
+                tracing::warn!(target: "punctual", schedule, error, "a schedule cannot be read, so it is not shown");
+            }
+        }
     }
 
     /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last.

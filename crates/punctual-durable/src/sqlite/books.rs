@@ -17,7 +17,7 @@ use super::rows::{Id, node_sql};
 use crate::id::{JobId, NodeId};
 use crate::signals::Signals;
 use crate::state::{Outcome, State, Step};
-use crate::store::{CancelCause, Cancelled, Record, crash_error};
+use crate::store::{CancelCause, Cancelled, Record, Unreadable, crash_error};
 use crate::time::Timestamp;
 
 const NEXT_DUE: &str = "SELECT due FROM job WHERE stage = 'scheduled' ORDER BY due, seq LIMIT 1";
@@ -39,6 +39,7 @@ pub(super) struct Books {
     pub(super) next_seq: i64,
     news: News,
     pub(super) brought: Brought,
+    pub(super) unreadable: Unreadable,
     /// The index has to be read again.
     stale: bool,
 }
@@ -76,6 +77,7 @@ impl Books {
             next_seq: 0,
             news: News::default(),
             brought: Brought::default(),
+            unreadable: Unreadable::default(),
             stale: false,
         };
         books.index.is_now(nanos(books.now));

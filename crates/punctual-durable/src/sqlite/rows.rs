@@ -125,6 +125,14 @@ pub(super) const SCHEDULE: &str = concat!(
     ", name, cron, zone, period, anchor, on_missed, on_missed_max, next, paused, last, fired, missed_count"
 );
 
+/// A schedule, from a row of [`SCHEDULE`]; if it cannot be read, its name and why not.
+pub(super) fn readable_schedule(row: &Row<'_>) -> Result<std::result::Result<Schedule, (String, String)>> {
+    match schedule(row) {
+        Ok(schedule) => Ok(Ok(schedule)),
+        Err(error) => Ok(Err((row.get(ASKED)?, error.to_string()))),
+    }
+}
+
 /// A schedule, from a row of [`SCHEDULE`].
 pub(super) fn schedule(row: &Row<'_>) -> Result<Schedule> {
     let template = new_job(row, 0)?;

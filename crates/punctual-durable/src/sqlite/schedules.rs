@@ -1,10 +1,12 @@
 //! Stored series, and what time brings.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{OptionalExtension, Result, params};
 
 use super::books::Books;
 use super::queries;
-use super::rows::{ASKED, SCHEDULE, bind_job, bind_schedule, schedule};
+use super::rows::{ASKED, SCHEDULE, bind_job, bind_schedule, readable_schedule, schedule};
 use crate::store::{Admitted, Fire, Fired, Schedule, Tended};
 use crate::time::Timestamp;
 
@@ -16,11 +18,18 @@ impl Books {
         const NEXT: &str =
             "SELECT next FROM schedule WHERE next > ?1 AND paused = 0 AND next IS NOT NULL ORDER BY next LIMIT 1";
         let now = self.now.micros();
-        let schedules = self
+        let (mut schedules, mut unreadable) = (Vec::new(), BTreeMap::new());
+        for due in self
             .db()
             .prepare_cached(&format!("SELECT {SCHEDULE} FROM schedule {DUE}"))?
-            .query_map([now], schedule)?
-            .collect::<Result<_>>()?;
+            .query_map([now], readable_schedule)?
+        {
+            match due? {
+                Ok(schedule) => schedules.push(schedule),
+                Err((name, error)) => _ = unreadable.insert(name, error),
+            }
+        }
+        self.unreadable.found(unreadable);
         // Ticks that have come are given out, not waited for.
         let tick: Option<i64> = self.db().prepare_cached(NEXT)?.query_row([now], |row| row.get(0)).optional()?;
         let next = self.look_ahead()?.into_iter().chain(tick.map(Timestamp::from_micros)).min();
@@ -29,16 +38,13 @@ impl Books {
     }
 
     pub(super) fn put_schedule(&mut self, new: &Schedule) -> Result<()> {
-        let mut put = new.clone();
-        if let Some(known) = self.schedule(&new.name)? {
-            (put.last, put.fired, put.missed_count) = (known.last, known.fired, known.missed_count);
-            // A deployment that states its schedules again does not resume what an operator has paused.
-            put.paused = known.paused;
-            if put.rule == known.rule {
-                put.next = known.next;
-            }
-        }
-        self.write_schedule(&put)?;
+        // What it has done stays, and so does a pause: a deployment that states its schedules again does not resume what an operator has paused.
+        const KEPT: [&str; 6] = ["name", "next", "paused", "last", "fired", "missed_count"];
+        const SAME: &str = "cron IS excluded.cron AND zone IS excluded.zone AND period IS excluded.period AND anchor IS excluded.anchor";
+        let stated = SCHEDULE.split(", ").filter(|column| !KEPT.contains(column));
+        let stated: Vec<String> = stated.map(|column| format!("{column} = excluded.{column}")).collect();
+        let next = format!("next = CASE WHEN {SAME} THEN next ELSE excluded.next END");
+        self.write_schedule("INSERT", new, &format!("ON CONFLICT (name) DO UPDATE SET {}, {next}", stated.join(", ")))?;
         self.work();
         Ok(())
     }
@@ -58,10 +64,21 @@ impl Books {
 
     pub(super) fn schedules(&self, after: Option<&str>, max: usize) -> Result<Vec<Schedule>> {
         let (wish, from) = if after.is_some() { ("name > ?1", after) } else { ("?1 IS NULL", None) };
-        self.db()
-            .prepare_cached(&format!("SELECT {SCHEDULE} FROM schedule WHERE {wish} ORDER BY name LIMIT ?2"))?
-            .query_map(params![from, queries::limit(max)], schedule)?
-            .collect()
+        let mut found = Vec::new();
+        let mut statement =
+            self.db().prepare_cached(&format!("SELECT {SCHEDULE} FROM schedule WHERE {wish} ORDER BY name"))?;
+        let mut rows = statement.query_map([from], readable_schedule)?;
+        while found.len() < max
+            && let Some(next) = rows.next()
+        {
+            match next? {
+                Ok(schedule) => found.push(schedule),
+                Err((schedule, error)) => {
+                    tracing::warn!(target: "punctual", schedule, error, "a schedule cannot be read, so it is not shown");
+                }
+            }
+        }
+        Ok(found)
     }
 
     pub(super) fn fire(&mut self, fire: &Fire) -> Result<Fired> {
@@ -89,7 +106,7 @@ impl Books {
         } else {
             schedule.missed_count += 1;
         }
-        self.write_schedule(&schedule)?;
+        self.write_schedule("INSERT OR REPLACE", &schedule, "")?;
         // The next tick is a new instant to tend.
         self.work();
         Ok(fired)
@@ -102,10 +119,10 @@ impl Books {
             .optional()
     }
 
-    fn write_schedule(&self, schedule: &Schedule) -> Result<()> {
+    fn write_schedule(&self, insert: &str, schedule: &Schedule, on_conflict: &str) -> Result<()> {
         let marks = vec!["?"; ASKED + 12].join(", ");
         let mut statement =
-            self.db().prepare_cached(&format!("INSERT OR REPLACE INTO schedule ({SCHEDULE}) VALUES ({marks})"))?;
+            self.db().prepare_cached(&format!("{insert} INTO schedule ({SCHEDULE}) VALUES ({marks}) {on_conflict}"))?;
         bind_job(&mut statement, 1, &schedule.template)?;
         bind_schedule(&mut statement, ASKED + 1, schedule)?;
         statement.raw_execute().map(drop)

@@ -1,5 +1,6 @@
 //! Series of jobs that a store keeps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use punctual::Missed;
@@ -87,4 +88,20 @@ pub enum Fired {
     Missed,
     /// Somebody else fired it, or the schedule is gone, changed or paused.
     Lost,
+}
+
+/// The schedules that cannot be read, by name, and why; as of the last look for ticks. Each is told of once, and not at every look.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable(BTreeMap<String, String>);
+
+impl Unreadable {
+    /// The next look has found these, and no others.
+    pub(crate) fn found(&mut self, unreadable: BTreeMap<String, String>) {
+        for (schedule, error) in &unreadable {
+            if self.0.get(schedule) != Some(error) {
+                tracing::warn!(target: "punctual", schedule, error, "a schedule cannot be read, so it does not fire");
+            }
+        }
+        self.0 = unreadable;
+    }
 }

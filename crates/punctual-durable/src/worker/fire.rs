@@ -4,14 +4,14 @@
 //! 1. The loop waits for none of them: though a thousand come at one instant, jobs begin and are stopped meanwhile.
 //! 2. Time is looked after again when all are fired: until then they would be named again, and then those are whose next tick has come already.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
 
 use super::Worker;
 use super::tend::Tend;
 use crate::error::StoreError;
 use crate::schedule;
-use crate::store::{Fired, Reply, Schedule};
+use crate::store::{Fired, Reply, Schedule, Unreadable};
 
 /// How many at a time: in one file they share a commit, over a network they leave connections to others.
 const FEW: usize = 4;
@@ -21,6 +21,7 @@ const FEW: usize = 4;
 pub(super) struct Firing {
     due: VecDeque<Schedule>,
     asked: Vec<Reply<Fired>>,
+    unreadable: Unreadable,
 }
 
 impl Firing {
@@ -51,9 +52,16 @@ impl Firing {
 }
 
 impl Worker {
-    /// The ticks of these have come.
+    /// The ticks of these have come. One whose rule is not understood here stays where it is: by what is not known when the next tick is, it would have none.
     pub(super) fn will_fire(&mut self, schedules: Vec<Schedule>) {
-        self.firing.due.extend(schedules);
+        let mut unreadable = BTreeMap::new();
+        for schedule in schedules {
+            match self.ticks.understand(&schedule.rule) {
+                Ok(()) => self.firing.due.push_back(schedule),
+                Err(error) => _ = unreadable.insert(schedule.name, error),
+            }
+        }
+        self.firing.unreadable.found(unreadable);
     }
 
     pub(super) fn begin_firing(&mut self) {

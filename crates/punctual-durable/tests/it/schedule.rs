@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use punctual::{Cron, Missed};
-use punctual_durable::{Failure, Outcome, Schedule};
+use punctual_durable::{Failure, Outcome, Rule, Schedule};
 
 use crate::bed::{Bed, HOUR, Log, SECOND, Say, Shout, on_every_store, say, wait, with_faults};
 
@@ -193,5 +193,30 @@ fn a_period_of_zero_is_refused() {
         let error = wait(bed.jobs.every("never", Duration::ZERO).enqueue(say("x"))).unwrap_err();
         assert_eq!(error.to_string(), "a period of 0 s (the least is 1 ns)");
         assert_eq!(error.into_job(), say("x"));
+    });
+}
+
+/// C48: a node that does not understand a rule, because it is older than the one that stated it, or knows fewer time zones, fired its tick, and as it did not know when the next one
+/// is, there was none any more: on no node. Such a schedule is left to those who understand it.
+#[test]
+fn a_schedule_whose_rule_is_not_understood_stays_where_it_is() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        wait(bed.jobs.every("a", HOUR).enqueue(say("sweep"))).unwrap();
+        let known = schedule(&bed);
+        let strange = [
+            Rule::Cron { expression: "0 0 * * *".into(), zone: "Moon/Tycho".into() },
+            Rule::Cron { expression: "at dawn".into(), zone: "UTC".into() },
+            Rule::Every { period: Duration::ZERO, anchor: bed.store.now() },
+        ];
+        for (name, rule) in ["b", "c", "d"].into_iter().zip(strange) {
+            wait(bed.store.put_schedule(Schedule { name: name.into(), rule, ..known.clone() })).unwrap();
+        }
+        let before = wait(bed.jobs.schedules(Some("a".into()), 10)).unwrap();
+        let _node = wait(bed.jobs.start()).unwrap();
+        bed.advance(HOUR * 3);
+        assert_eq!(log.lines().len(), 3);
+        assert_eq!(wait(bed.jobs.schedules(Some("a".into()), 10)).unwrap(), before);
     });
 }

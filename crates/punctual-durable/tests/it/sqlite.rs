@@ -453,3 +453,32 @@ fn a_restart_gives_no_rate_back() {
     clock.advance(Duration::from_secs(60)).unwrap();
     assert_eq!(claim(&store, 2, 10).len(), 1);
 }
+
+/// C36, C48: a schedule that a newer version or somebody's tool had written, so that this version could not read it, made every look for ticks fail. It is left out, and the others fire;
+/// it can be stated anew, and is then what it was but for what was stated.
+#[test]
+fn a_schedule_that_cannot_be_read_holds_up_no_other() {
+    let (folder, clock) = (Folder::new(), VirtualClock::new());
+    let store = SqliteStore::open(folder.file(), &clock).unwrap();
+    let schedule = |name: &str| Schedule {
+        name: name.to_owned(),
+        rule: Rule::Every { period: Duration::from_secs(60), anchor: Timestamp::from_micros(0) },
+        missed: Missed::Once,
+        template: job(0),
+        next: Some(store.now()),
+        paused: false,
+        last: None,
+        fired: 7,
+        missed_count: 4,
+    };
+    for name in ["a", "b", "c"] {
+        wait(store.put_schedule(schedule(name)));
+    }
+    let tool = rusqlite::Connection::open(folder.file()).unwrap();
+    tool.execute_batch("UPDATE schedule SET tags = '{' WHERE name = 'b'").unwrap();
+    assert_eq!(wait(store.tend()).schedules, ["a", "c"].map(schedule));
+    assert_eq!(wait(store.schedules(None, 9)), ["a", "c"].map(schedule));
+    assert_eq!(wait(store.schedules(Some("a".into()), 1)), [schedule("c")]);
+    wait(store.put_schedule(Schedule { fired: 0, missed_count: 0, next: None, ..schedule("b") }));
+    assert_eq!(wait(store.tend()).schedules, ["a", "b", "c"].map(schedule));
+}

@@ -1,0 +1,87 @@
+//! Stored series in PostgreSQL, and what only there can come between their ticks: rows that another program wrote, locks that others hold.
+
+#![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use punctual::Missed;
+use punctual_durable::{JobId, NewJob, PostgresOptions, PostgresStore, Rule, Schedule, Store, Timestamp};
+use punctual_testkit::block_on;
+use punctual_testkit::postgres::Schema;
+use punctual_testkit::warnings::{Words, hear};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn open(schema: &Schema) -> PostgresStore {
+    block_on(PostgresOptions::new().schema(schema.name()).open(schema.url())).unwrap()
+}
+
+/// A schedule whose tick has come.
+fn due(name: &str) -> Schedule {
+    let (kind, next) = (NewJob::new(JobId::from_u128(0), "k"), Timestamp::from_micros(0));
+    Schedule {
+        name: name.to_owned(),
+        rule: Rule::Every { period: 3600 * SECOND, anchor: next },
+        missed: Missed::Once,
+        template: NewJob { schedule: Some(name.to_owned()), ..kind },
+        next: Some(next),
+        paused: false,
+        last: None,
+        fired: 0,
+        missed_count: 0,
+    }
+}
+
+fn names(schedules: &[Schedule]) -> Vec<&str> {
+    schedules.iter().map(|schedule| schedule.name.as_str()).collect()
+}
+
+/// C36, C48: one schedule that a newer version or somebody's SQL had written, so that this version could not read it, made every look for ticks fail: no schedule fired any more, on no
+/// node of this version, and none could be listed. Now it is left out and warned of, once, and the others fire. It can be stated anew, paused and removed.
+#[test]
+fn a_schedule_that_cannot_be_read_holds_up_no_other() {
+    let (tell, warnings) = channel::<Words>();
+    let tell = Mutex::new(tell);
+    hear(move |words| _ = tell.lock().unwrap().send(words));
+    let schema = Schema::new();
+    let store = open(&schema);
+    for name in ["a", "b", "c", "d", "e"] {
+        block_on(store.put_schedule(due(name))).unwrap();
+    }
+    let odd = "UPDATE schedule SET template = '{\"kind\":\"k\",\"due\":{\"at_dawn\":1}}' WHERE name = 'b';
+        UPDATE schedule SET period = NULL, anchor = NULL WHERE name = 'c';
+        UPDATE schedule SET on_missed = 'all', on_missed_max = -1 WHERE name = 'd'";
+    let mut client = schema.connect();
+    client.batch_execute(odd).unwrap();
+
+    for _ in 0..3 {
+        assert_eq!(names(&block_on(store.tend()).unwrap().schedules), ["a", "e"]);
+    }
+    let told: Vec<Words> = warnings.try_iter().filter(|words| words.contains_key("schedule")).collect();
+    let why: Vec<_> = told.iter().map(|words| (words["schedule"].trim_matches('"'), words["error"].as_str())).collect();
+    let expected =
+        [("b", "its template: unknown variant `at_dawn`"), ("c", "it has no rule"), ("d", "-1 is out of range")];
+    assert_eq!(why.len(), expected.len(), "each is told of once: {why:?}");
+    for ((name, error), (bad, reason)) in why.iter().zip(expected) {
+        assert!(*name == bad && error.contains(reason), "{name}: {error}");
+    }
+
+    assert_eq!(names(&block_on(store.schedules(None, 9)).unwrap()), ["a", "e"]);
+    assert_eq!(names(&block_on(store.schedules(None, 1)).unwrap()), ["a"]);
+    assert_eq!(
+        names(&block_on(store.schedules(Some("a".into()), 1)).unwrap()),
+        ["e"],
+        "a page is full if there is more"
+    );
+    assert_eq!(warnings.try_iter().filter(|words| words["message"].ends_with("not shown")).count(), 6);
+
+    assert!(block_on(store.pause_schedule("b".into(), true)).unwrap());
+    assert!(block_on(store.remove_schedule("c".into())).unwrap());
+    block_on(store.put_schedule(due("b"))).unwrap();
+    block_on(store.put_schedule(due("d"))).unwrap();
+    assert_eq!(names(&block_on(store.tend()).unwrap().schedules), ["a", "d", "e"]);
+    let all = block_on(store.schedules(None, 9)).unwrap();
+    assert_eq!((names(&all), all[1].paused), (vec!["a", "b", "d", "e"], true), "a pause stays");
+}
