@@ -38,7 +38,7 @@ use crate::reserve::Reserve;
 use crate::run::{Done, Run, Stop};
 use crate::schedule::Ticks;
 use crate::signals::{Heard, Listener};
-use crate::store::{Claim, Claimed, Finish, Finished, Fired, Reply, Tended, Verdict};
+use crate::store::{Claim, Claimed, Finish, Finished, Fired, Reply, Schedule, Tended, Verdict};
 use crate::time::Timestamp;
 use fire::Firing;
 use shutdown::Shutdown;
@@ -111,7 +111,7 @@ struct Answers {
     claimed: Option<Answer<Claim, Claimed>>,
     tended: Option<Answer<(), Tended>>,
     pruned: Option<Answer<(), usize>>,
-    fired: Vec<Result<Fired, StoreError>>,
+    fired: Vec<Answer<Schedule, Fired>>,
 }
 
 impl Answers {
@@ -318,7 +318,7 @@ impl Worker {
             finished.as_ref().map(|(_, answer)| answer.is_ok()),
             claimed.as_ref().map(|(_, answer)| answer.is_ok()),
             tended.as_ref().map(|(_, answer)| answer.is_ok()),
-            (!fired.is_empty()).then(|| fired.iter().all(Result::is_ok)),
+            (!fired.is_empty()).then(|| fired.iter().all(|(_, answer)| answer.is_ok())),
         ];
         if said.contains(&Some(true)) && !said.contains(&Some(false)) {
             self.went_well();
@@ -412,6 +412,7 @@ impl Worker {
             && self.reserve.is_empty()
             && !self.has_asked()
             && !self.has_more_to_do()
+            && self.firing.again_at().is_none()
             && !self.is_unsure
             && !self.is_contended;
         if is_idle && self.rest.is_none() && self.jobs.heart().is_joined() {

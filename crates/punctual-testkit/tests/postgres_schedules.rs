@@ -2,15 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use punctual::Missed;
-use punctual_durable::{JobId, NewJob, PostgresOptions, PostgresStore, Rule, Schedule, Store, Timestamp};
+use punctual::{Limits, Missed, VirtualClock};
+use punctual_durable::{
+    Ctx, Failure, Fire, Fired, Job, JobId, Jobs, NewJob, PostgresOptions, PostgresStore, Rule, Schedule, Store,
+    TenantChange, Timestamp,
+};
 use punctual_testkit::block_on;
 use punctual_testkit::postgres::Schema;
 use punctual_testkit::warnings::{Words, hear};
+use serde::{Deserialize, Serialize};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -84,4 +88,71 @@ fn a_schedule_that_cannot_be_read_holds_up_no_other() {
     assert_eq!(names(&block_on(store.tend()).unwrap().schedules), ["a", "d", "e"]);
     let all = block_on(store.schedules(None, 9)).unwrap();
     assert_eq!((names(&all), all[1].paused), (vec!["a", "b", "d", "e"], true), "a pause stays");
+}
+
+/// C36, C41: the tick of a bounded tenant waited for as long as somebody's transaction held its turn, and all other ticks of the node with it. It is told that it is held up.
+#[test]
+fn a_tick_that_waits_for_a_lock_is_said_to_be_held() {
+    let schema = Schema::new();
+    let store = open(&schema);
+    let bounded = TenantChange { limits: Some(Limits::new().backlog_max(9)), ..TenantChange::default() };
+    block_on(store.set_tenant("bounded".into(), bounded)).unwrap();
+    let due = due("s");
+    block_on(store.put_schedule(due.clone())).unwrap();
+    let tick = due.next.unwrap();
+    let fire = |id| {
+        let job = NewJob { tenant: "bounded".into(), id: JobId::from_u128(id), ..due.template.clone() };
+        let fire = Fire { schedule: "s".into(), tick, next: Some(tick.after(SECOND)), missed: 0, job: Some(job) };
+        block_on(store.fire(fire)).unwrap()
+    };
+    let mut client = schema.connect();
+    for hold in ["SELECT enqueue('k', '1', 'bounded')", "SELECT FROM schedule FOR UPDATE"] {
+        let mut holder = client.transaction().unwrap();
+        holder.batch_execute(hold).unwrap();
+        assert_eq!(fire(1), Fired::Held, "{hold}");
+        holder.rollback().unwrap();
+        assert_eq!(block_on(store.schedules(None, 9)).unwrap(), [due.clone()]);
+    }
+    assert_eq!(fire(2), Fired::Enqueued(JobId::from_u128(2)));
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Note(String);
+
+impl Job for Note {
+    const KIND: &'static str = "note";
+    type Output = ();
+}
+
+/// C36, C48: more ticks than a node fires at a time, all held up by one caller's transaction, and all named before another one: that did not fire as long as the transaction was open, and the
+/// node did not look after time. Now it fires at each of its ticks, and they do when they can.
+#[test]
+fn ticks_that_are_held_up_hold_up_no_others() {
+    let (schema, clock) = (Schema::new(), VirtualClock::new());
+    let options = PostgresOptions::new().clock(&clock).schema(schema.name()).timeout(SECOND);
+    let store = block_on(options.open(schema.url())).unwrap();
+    let jobs = block_on(Jobs::builder().clock(&clock).seed(1).over(Arc::new(store))).unwrap();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let seen = ran.clone();
+    jobs.on(move |note: Note, _: Ctx| {
+        seen.lock().unwrap().push(note.0);
+        std::future::ready(Ok::<_, Failure>(()))
+    });
+    let of = |word: &str| ran.lock().unwrap().iter().filter(|ran| *ran == word).count();
+    let tenant = jobs.tenant("bounded");
+    block_on(tenant.set_limits(Limits::new().backlog_max(99))).unwrap();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        block_on(tenant.every(name, 60 * SECOND).first(SECOND).enqueue(Note("held".into()))).unwrap();
+    }
+    block_on(jobs.every("z", SECOND).first(SECOND).enqueue(Note("free".into()))).unwrap();
+    let mut client = schema.connect();
+    let mut holder = client.transaction().unwrap();
+    holder.batch_execute("SELECT enqueue('k', '1', 'bounded')").unwrap();
+    let node = block_on(jobs.start()).unwrap();
+    clock.advance(3 * SECOND).unwrap();
+    assert_eq!((of("free"), of("held")), (3, 0));
+    holder.rollback().unwrap();
+    clock.advance(SECOND).unwrap();
+    assert_eq!((of("free"), of("held")), (4, 6));
+    block_on(node.shutdown(SECOND));
 }

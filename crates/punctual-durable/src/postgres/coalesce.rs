@@ -56,7 +56,7 @@ const BYTES_MAX: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_millis(3);
 
 /// How long those who go together wait for a lock. Enqueues of a bounded tenant take turns, so some milliseconds are nothing special.
-const LOCK_WAIT: Duration = Duration::from_millis(50);
+pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// Where callers hand their jobs in.
 #[derive(Debug, Clone)]

@@ -157,7 +157,7 @@ impl Database {
         lock_wait: Duration,
     ) -> Result<Vec<Row>, Fault> {
         let sql = self.hurried_sql(function, parameters.len());
-        let lock_wait = format!("{}ms", lock_wait.as_millis());
+        let lock_wait = lock_timeout(lock_wait);
         let limit: Parameter<'_> = (&lock_wait, Type::TEXT);
         self.call_by(function, &sql, &[parameters, &[limit]].concat()).await
     }
@@ -225,7 +225,7 @@ impl Database {
 
     /// The text of a question to a function for whose transaction the parameter after its own limits how long to wait for a lock. Arguments are worked out before
     /// a function begins; anything else in the statement may come later.
-    fn hurried_sql(&self, function: Function, parameters: usize) -> String {
+    pub(super) fn hurried_sql(&self, function: Function, parameters: usize) -> String {
         let (own, limit) = (self.call_text(function, parameters), parameters + 1);
         let last = format!("${parameters})");
         let hurried =
@@ -238,6 +238,11 @@ impl Database {
         let numbers: Vec<String> = (1..=parameters).map(|number| format!("${number}")).collect();
         format!("{}.{}({})", self.schema.quoted(), function.name, numbers.join(", "))
     }
+}
+
+/// A limit to how long is waited for a lock, as PostgreSQL writes it.
+pub(super) fn lock_timeout(lock_wait: Duration) -> String {
+    format!("{}ms", lock_wait.as_millis())
 }
 
 /// Looks at each new connection before it is used.

@@ -4,8 +4,9 @@ use deadpool_postgres::Object;
 use punctual::Missed;
 use tokio_postgres::types::Type;
 
+use super::coalesce::LOCK_WAIT;
 use super::columns::Columns;
-use super::connect::{Function, Tries};
+use super::connect::{Function, Tries, lock_timeout};
 use super::error::{Fault, Kind};
 use super::jobs::{ENQUEUE, admissions, refuse};
 use super::rows::{Parameter, Reader, SCHEDULE, count, instant_sql, nanos, schedule_name, schedules, uuid};
@@ -82,7 +83,8 @@ impl Shared {
         }
     }
 
-    /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last.
+    /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last. It waits for a lock no longer than enqueues do that go together, for
+    /// others wait for it.
     pub(super) async fn fire(&self, fire: Fire) -> Result<Fired, Fault> {
         let job = match &fire.job {
             None => Err(Fired::Missed),
@@ -91,8 +93,12 @@ impl Shared {
         let fired = match self.try_to_fire(&fire, &job).await {
             Err(fault) if fault.kind == Kind::Data => {
                 let bad = Fired::Refused(Refused::Bad(fault.told.to_string()));
-                self.try_to_fire(&fire, &Err(bad)).await?
+                self.try_to_fire(&fire, &Err(bad)).await
             }
+            fired => fired,
+        };
+        let fired = match fired {
+            Err(fault) if fault.kind == Kind::Held => return Ok(Fired::Held),
             fired => fired?,
         };
         // The next tick is a new instant to tend.
@@ -117,8 +123,11 @@ impl Shared {
         let fault = |error: tokio_postgres::Error| Fault::new(FIRE_BEGIN.what, &error);
         let transaction = client.transaction().await.map_err(fault)?;
         let call = |function: Function, parameters: usize| self.database.sql(function, "*", parameters);
-        let begin: [Parameter<'_>; 3] = [(&fire.schedule, Type::TEXT), (&tick, Type::INT8), (&at, Type::INT8)];
-        let rows = transaction.query_typed(&call(FIRE_BEGIN, 3), &begin).await.map_err(fault)?;
+        // It holds for the whole transaction.
+        let lock_wait = lock_timeout(LOCK_WAIT);
+        let begin: [Parameter<'_>; 4] =
+            [(&fire.schedule, Type::TEXT), (&tick, Type::INT8), (&at, Type::INT8), (&lock_wait, Type::TEXT)];
+        let rows = transaction.query_typed(&self.database.hurried_sql(FIRE_BEGIN, 3), &begin).await.map_err(fault)?;
         let Some(row) = rows.first() else { return Ok(Fired::Lost) };
         let mut read = Reader::new(FIRE_BEGIN.what, row);
         match (read.next::<&str>()?, read.maybe_id()?) {

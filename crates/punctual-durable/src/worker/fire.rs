@@ -3,25 +3,47 @@
 //! # Invariants
 //! 1. The loop waits for none of them: though a thousand come at one instant, jobs begin and are stopped meanwhile.
 //! 2. Time is looked after again when all are fired: until then they would be named again, and then those are whose next tick has come already.
+//! 3. One that is held up by somebody's lock holds up no other: it is left out of the next looks, and tried again when it has rested, a few at a time after all others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use super::Worker;
 use super::tend::Tend;
+use super::{Answer, Worker};
 use crate::error::StoreError;
 use crate::schedule;
 use crate::store::{Fired, Reply, Schedule, Unreadable};
+use crate::time::Timestamp;
 
 /// How many at a time: in one file they share a commit, over a network they leave connections to others.
 const FEW: usize = 4;
+
+/// How long those rest that are held up by a lock: five times as long as they wait for it, so that time is looked after in between.
+const HELD_REST: Duration = Duration::from_millis(250);
 
 /// What is fired, and what is to be.
 #[derive(Default)]
 pub(super) struct Firing {
     due: VecDeque<Schedule>,
-    asked: Vec<Reply<Fired>>,
+    asked: Vec<(Schedule, Reply<Fired>)>,
+    /// Those that wait for a lock that somebody holds, as far as is known; the next to be tried first. And when.
+    held: VecDeque<Held>,
+    again_at: Option<Timestamp>,
     unreadable: Unreadable,
+}
+
+/// A schedule that waits for a lock.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    name: String,
+    tenant: String,
+}
+
+impl From<Schedule> for Held {
+    fn from(schedule: Schedule) -> Self {
+        Self { name: schedule.name, tenant: schedule.template.tenant }
+    }
 }
 
 impl Firing {
@@ -38,30 +60,83 @@ impl Firing {
     }
 
     /// The answers that are there.
-    pub(super) fn answers(&mut self, cx: &mut Context<'_>) -> Vec<Result<Fired, StoreError>> {
+    pub(super) fn answers(&mut self, cx: &mut Context<'_>) -> Vec<Answer<Schedule, Fired>> {
         let mut answers = Vec::new();
-        self.asked.retain_mut(|reply| match reply.as_mut().poll(cx) {
-            Poll::Ready(answer) => {
-                answers.push(answer);
-                false
+        for (schedule, mut reply) in std::mem::take(&mut self.asked) {
+            match reply.as_mut().poll(cx) {
+                Poll::Ready(answer) => answers.push((schedule, answer)),
+                Poll::Pending => self.asked.push((schedule, reply)),
             }
-            Poll::Pending => true,
-        });
+        }
         answers
+    }
+
+    /// When those are tried again that are held up, if there are any.
+    pub(super) fn again_at(&self) -> Option<Timestamp> {
+        self.again_at.filter(|_| !self.held.is_empty())
+    }
+
+    /// The first instant at which there is something to tend: this, or earlier.
+    pub(super) fn at_the_latest(&self, next: Option<Timestamp>) -> Option<Timestamp> {
+        [next, self.again_at()].into_iter().flatten().min()
+    }
+
+    /// The ticks of these have come. Those that are held up are left out, or a few of them tried again after the others.
+    fn take(&mut self, schedules: Vec<Schedule>, now: Timestamp) {
+        let names: HashSet<&str> = schedules.iter().map(|due| due.name.as_str()).collect();
+        self.held.retain(|held| names.contains(held.name.as_str()));
+        let tried = if self.again_at.is_some_and(|at| at > now) { 0 } else { self.held.len().min(FEW) };
+        if tried > 0 {
+            self.again_at = None;
+            self.held.rotate_left(tried);
+        }
+        let rests = self.held.len() - tried;
+        let is_in = |from: usize, to: usize| self.held.range(from..to).map(|held| held.name.clone()).collect();
+        let (resting, tried): (HashSet<String>, HashSet<String>) = (is_in(0, rests), is_in(rests, self.held.len()));
+        let may_go = schedules.into_iter().filter(|due| !resting.contains(&due.name));
+        let (last, first): (Vec<_>, Vec<_>) = may_go.partition(|due| tried.contains(&due.name));
+        self.due.extend(first.into_iter().chain(last));
+    }
+
+    /// One waits for a lock, and others of its tenant may have to as well: they come after all others, and if a second one waits too, they are not tried for themselves.
+    fn hold(&mut self, held: Held, again_at: Timestamp) {
+        let is_second = self.held.iter().any(|other| other.tenant == held.tenant && other.name != held.name);
+        let (same, others): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|due| due.template.tenant == held.tenant);
+        self.due.extend(others);
+        let mut aside = vec![held];
+        if is_second {
+            aside.extend(same.into_iter().map(Held::from));
+        } else {
+            self.due.extend(same);
+        }
+        for held in aside {
+            if !self.held.contains(&held) {
+                self.held.push_back(held);
+            }
+        }
+        self.again_at = Some(again_at);
+    }
+
+    /// One was fired, or need not be. If it was held up, so may the others be no longer.
+    fn passed(&mut self, schedule: Schedule) {
+        if self.held.contains(&schedule.into()) {
+            self.held.clear();
+        }
     }
 }
 
 impl Worker {
     /// The ticks of these have come. One whose rule is not understood here stays where it is: by what is not known when the next tick is, it would have none.
     pub(super) fn will_fire(&mut self, schedules: Vec<Schedule>) {
-        let mut unreadable = BTreeMap::new();
+        let (mut due, mut unreadable) = (Vec::with_capacity(schedules.len()), BTreeMap::new());
         for schedule in schedules {
             match self.ticks.understand(&schedule.rule) {
-                Ok(()) => self.firing.due.push_back(schedule),
+                Ok(()) => due.push(schedule),
                 Err(error) => _ = unreadable.insert(schedule.name, error),
             }
         }
         self.firing.unreadable.found(unreadable);
+        self.firing.take(due, self.jobs.store().now());
     }
 
     pub(super) fn begin_firing(&mut self) {
@@ -72,16 +147,23 @@ impl Worker {
             let now = self.jobs.store().now();
             let now = due.next.map_or(now, |tick| tick.max(now));
             if let Some(fire) = schedule::fire(&mut self.ticks, &due, now, self.jobs.new_id()) {
-                self.firing.asked.push(self.jobs.store().fire(fire));
+                self.firing.asked.push((due, self.jobs.store().fire(fire)));
             }
         }
     }
 
-    pub(super) fn fired(&mut self, answers: Vec<Result<Fired, StoreError>>) -> Result<(), StoreError> {
+    pub(super) fn fired(&mut self, answers: Vec<Answer<Schedule, Fired>>) -> Result<(), StoreError> {
         let mut is_well = Ok(());
-        for answer in answers {
+        for (schedule, answer) in answers {
             match answer {
-                Ok(_) => self.is_hungry = true,
+                Ok(Fired::Held) => {
+                    let again_at = self.jobs.store().now().after(HELD_REST);
+                    self.firing.hold(schedule.into(), again_at);
+                }
+                Ok(_) => {
+                    self.is_hungry = true;
+                    self.firing.passed(schedule);
+                }
                 Err(error) => {
                     // The next look names them again.
                     self.firing.due.clear();

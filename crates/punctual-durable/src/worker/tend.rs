@@ -37,6 +37,7 @@ impl Worker {
             return;
         }
         let now = self.jobs.store().now();
+        let tend_at = self.firing.at_the_latest(tend_at);
         let is_enough = tend_at.is_some_and(|at| at > now) && now < self.tend_by;
         self.tend = if is_enough { Tend::Not } else { Tend::Now };
         self.tend_at = tend_at;
@@ -65,8 +66,8 @@ impl Worker {
 
     pub(super) fn tended(&mut self, tended: Tended) {
         self.is_hungry |= tended.promoted > 0 || tended.lost > 0;
-        self.tend_at = tended.next;
         self.will_fire(tended.schedules);
+        self.tend_at = self.firing.at_the_latest(tended.next);
     }
 
     /// Has ended jobs forgotten, if it is time to.
