@@ -67,6 +67,10 @@ const LEASE_MAX: Duration = Duration::from_secs(86_400);
 /// In less not even a connection is made.
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
+/// A node uses five, and of callers only those who ask at the same moment; few servers give as many as this in all. Room for each is set aside when the store is opened, so a number
+/// with some zeros too many would end the process there.
+const POOL_SIZE_MAX: usize = 1_000;
+
 impl PostgresOptions {
     /// The settings that a URL without parameters has.
     ///
@@ -156,7 +160,7 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections at most, besides the one that listens; 10 by default.
+    /// How many connections at most, besides the one that listens; 10 by default, and with more than 1000 nothing is opened.
     ///
     /// # Example
     /// ```
@@ -278,7 +282,8 @@ impl Settings {
                 "foresight" => options = options.foresight(time(name, value)?),
                 _ => {
                     let size = value.parse().ok().filter(|&size: &usize| size > 0);
-                    let bad = || bad(format!("pool_size is {value:?} (a number from 1 on is expected)"));
+                    let bad =
+                        || bad(format!("pool_size is {value:?} (a number from 1 to {POOL_SIZE_MAX} is expected)"));
                     options = options.pool_size(size.ok_or_else(bad)?);
                 }
             }
@@ -287,6 +292,11 @@ impl Settings {
             let timeout = options.timeout;
             let why =
                 format!("the time-out of the PostgreSQL store is {timeout:?} (at least {TIMEOUT_MIN:?} is expected)");
+            return Err(StoreError::permanent(why));
+        }
+        if options.pool_size > POOL_SIZE_MAX {
+            let size = options.pool_size;
+            let why = format!("the pool_size of the PostgreSQL store is {size} (at most {POOL_SIZE_MAX} is expected)");
             return Err(StoreError::permanent(why));
         }
         let server = parsed.address()?;
@@ -612,5 +622,16 @@ mod tests {
         let options = PostgresOptions::new().timeout(Duration::ZERO);
         assert!(!Settings::new(options, "postgres://h/d").unwrap_err().is_transient());
         assert_eq!(settings("postgres://h/d?timeout=100ms").timeout, TIMEOUT_MIN);
+    }
+
+    /// Room for as many connections as were asked for was to be set aside, however many: a slip ended the process, by a panic or for want of memory.
+    #[test]
+    fn more_connections_than_a_process_can_use_are_refused() {
+        let said = mistake("postgres://h/d?pool_size=1001");
+        assert!(said.contains("pool_size of the PostgreSQL store is 1001 (at most 1000 is expected)"), "{said}");
+        assert!(mistake("postgres://h/d?pool_size=99999999999999999999").contains("from 1 to 1000"));
+        let options = PostgresOptions::new().pool_size(usize::MAX);
+        assert!(!Settings::new(options, "postgres://h/d").unwrap_err().is_transient());
+        assert_eq!(settings("postgres://h/d?pool_size=1000").pool_size, POOL_SIZE_MAX);
     }
 }
