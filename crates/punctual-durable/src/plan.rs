@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::error::{EnqueueError, Problem};
+use crate::error::{EnqueueError, Problem, StoreError};
 use crate::handle::Handle;
 use crate::id::{JobId, NodeId};
 use crate::interest::Interest;
@@ -346,15 +346,17 @@ impl Plan {
             wanted.iter().map(|job| self.own.while_wanted.then(|| self.jobs.interest(job.id))).collect();
         // Held until the handles are made: see `interest`.
         let joining = self.own.while_wanted.then(|| self.jobs.joining());
+        let is_known = self.be_known(&mut wanted).await;
         let ids: Vec<(JobId, Option<NodeId>)> = wanted.iter().map(|job| (job.id, job.wanted_by)).collect();
         for job in &wanted {
             tracing::debug!(
                 target: "punctual", id = %job.id, kind = job.kind, tenant = job.tenant, traceparent = job.trace, "enqueue"
             );
         }
-        let stored = match &joining {
+        let stored = match (&joining, is_known) {
             _ if wanted.is_empty() => Ok(Vec::new()),
-            Some(joining) if self.may_join() => joining.enqueue(wanted).await,
+            (_, Err(error)) => Err(error),
+            (Some(joining), _) if self.may_join() => joining.enqueue(wanted).await,
             _ => self.jobs.store().enqueue(wanted).await,
         };
         let mut stored = match stored {
@@ -375,6 +377,18 @@ impl Plan {
                 answer.map_err(|problem| EnqueueError::new(job, problem))
             })
             .collect()
+    }
+
+    /// Between the loss of a lease and the next join the store does not know this process: nobody would want the jobs. So it joins before; to join twice is to join once.
+    async fn be_known(&self, wanted: &mut [NewJob]) -> Result<(), StoreError> {
+        if !self.own.while_wanted || wanted.is_empty() || self.jobs.heart().is_joined() {
+            return Ok(());
+        }
+        let beat = self.jobs.heart().beat();
+        let node = beat.node;
+        self.jobs.store().join(beat).await?;
+        wanted.iter_mut().for_each(|job| job.wanted_by = Some(node));
+        Ok(())
     }
 
     /// Whether it may be answered with a job that others want too.

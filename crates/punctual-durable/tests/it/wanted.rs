@@ -218,6 +218,28 @@ fn interest_of_the_only_process_survives_any_outage() {
     drop(held);
 }
 
+/// C49: a process that has lost its lease, and has yet to join again, is nobody to the store: what it enqueued in that time was cancelled at once. It joins before it does so.
+#[test]
+fn what_is_enqueued_between_a_lost_lease_and_the_next_join_is_wanted() {
+    let bed = with_leases(SECOND * 10);
+    let other = bed.another();
+    let _node = wait(other.start()).unwrap();
+    bed.cut_off();
+    bed.advance(SECOND * 8);
+    assert!(wait(bed.jobs.after(9 * HOUR).while_wanted().enqueue(say("out"))).is_err(), "nobody is kept waiting");
+    // The heart does not try again before the clock goes on.
+    bed.line().set_outage(false);
+    let first = wait(page(&other).enqueue(say("page"))).unwrap();
+    let own = wait(bed.jobs.after(9 * HOUR).while_wanted().enqueue(say("own"))).unwrap();
+    let second = wait(page(&bed.jobs).enqueue(say("page"))).unwrap();
+    let ids = [own.id(), first.id()];
+    drop(first);
+    bed.advance(SECOND * 60);
+    assert_eq!((second.id(), ids.map(|id| outcome(&bed, id))), (ids[1], [None; 2]));
+    drop((own, second));
+    assert_eq!(ids.map(|id| outcome(&bed, id)), [Some(Outcome::Cancelled); 2]);
+}
+
 /// C49: what was joined under the old name, and is heard of under the new one, is wanted under the new one.
 #[test]
 fn what_was_joined_before_a_lost_lease_is_wanted_after_it() {
