@@ -55,7 +55,7 @@ struct Migration {
 const MIGRATIONS: [Migration; 1] =
     [Migration { script: include_str!("migrations/0001_tables.sql"), locks: &[], oldest: 1 }];
 
-/// The version of the functions: one higher whenever a release changes any of them.
+/// The version of the functions: one higher than in the last release as soon as any of them differs from it (`schema/editions.txt`).
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.

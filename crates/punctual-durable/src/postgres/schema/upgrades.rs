@@ -374,3 +374,93 @@ fn what_the_last_release_calls_is_there_after_an_upgrade() {
         "these take something else now, and those of before are gone"
     );
 }
+
+/// What releases brought: a line each, the newest last.
+const EDITIONS: &str = include_str!("editions.txt");
+
+/// The line of a release that brings this.
+fn record(release: &str, edition: &Edition) -> String {
+    let ours = Installed::by(edition);
+    let scripts: Vec<&str> = edition.migrations.iter().map(|migration| migration.script).collect();
+    format!(
+        "{release} tables {} {} functions {} {}",
+        ours.tables,
+        fingerprint(&scripts),
+        ours.functions,
+        ours.fingerprint
+    )
+}
+
+/// What must be done before a program that brings this can follow the release of that line.
+fn misstep(released: &str, edition: &Edition) -> Option<String> {
+    let words: Vec<&str> = released.split(' ').collect();
+    let &[release, "tables", tables, scripts, "functions", version, text] = &words[..] else {
+        return Some(format!("editions.txt: no such line can be read: {released}"));
+    };
+    let (tables, version): (usize, i32) = (tables.parse().unwrap(), version.parse().unwrap());
+    let ours: Vec<&str> = edition.migrations.iter().take(tables).map(|migration| migration.script).collect();
+    if fingerprint(&ours) != scripts {
+        return Some(format!(
+            "the first {tables} scripts in postgres/migrations are not those of release {release}, which databases have run and \
+             will not run again: put them back, and add a script that changes what they made"
+        ));
+    }
+    let is_newer = edition.functions_version > version;
+    if !is_newer && (edition.functions_version < version || fingerprint(edition.functions) != text) {
+        return Some(format!(
+            "the functions in postgres/queries are not those of release {release}, but have no newer version, so that its programs \
+             would put theirs back: set FUNCTIONS_VERSION in postgres/schema.rs to {}",
+            version + 1
+        ));
+    }
+    None
+}
+
+fn releases() -> impl Iterator<Item = &'static str> {
+    EDITIONS.lines().filter(|line| !line.starts_with('#'))
+}
+
+/// Programs of the last release put their functions in place of others of the same version, and a database runs each script once.
+#[test]
+fn what_was_released_is_changed_under_another_number_only() {
+    for released in releases() {
+        assert_eq!(misstep(released, &Edition::OURS), None);
+    }
+}
+
+/// Without its record nothing would be compared with a release.
+#[test]
+fn every_release_says_what_it_brought() {
+    let changes = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../CHANGELOG.md")).unwrap();
+    let headings = changes.lines().filter_map(|line| line.strip_prefix("## "));
+    let releases_told = headings.map(|heading| heading.split(' ').next().unwrap().trim_matches(['[', ']']));
+    for release in releases_told.filter(|&release| release != "Unreleased") {
+        let is_recorded = releases().any(|line| line.split(' ').next() == Some(release));
+        let line = record(release, &Edition::OURS);
+        assert!(is_recorded, "CHANGELOG.md tells of {release}: add this line to postgres/schema/editions.txt\n{line}");
+    }
+}
+
+#[test]
+fn a_change_of_what_was_released_is_found_out() {
+    let first = Edition::OURS;
+    let released = record("0.1.0", &first);
+    let says = |edition: Edition| misstep(&released, &edition).unwrap_or_default();
+    assert_eq!(says(first), "");
+    assert_eq!(says(newer()), "", "more scripts, and other functions of a newer version");
+
+    let functions: &[&str] = &FUNCTIONS[1..];
+    assert_eq!(says(Edition { functions, functions_version: FUNCTIONS_VERSION + 1, ..first }), "");
+    let advice = format!("set FUNCTIONS_VERSION in postgres/schema.rs to {}", FUNCTIONS_VERSION + 1);
+    assert!(says(Edition { functions, ..first }).ends_with(&advice), "{}", says(Edition { functions, ..first }));
+    assert!(says(Edition { functions_version: FUNCTIONS_VERSION - 1, ..first }).ends_with(&advice));
+
+    let changed: &[Migration] = vec![Migration { script: "SELECT 1", locks: &[], oldest: 1 }].leak();
+    for migrations in [changed, &[]] {
+        let said = says(Edition { migrations, functions_version: FUNCTIONS_VERSION + 1, ..first });
+        assert!(
+            said.contains("the first 1 scripts") && said.ends_with("add a script that changes what they made"),
+            "{said}"
+        );
+    }
+}
