@@ -53,6 +53,25 @@ fn many_who_open_a_new_schema_at_a_time_make_it_once() {
     assert_eq!(block_on(stores[0].totals()).unwrap().scheduled, 6);
 }
 
+/// A name with capitals was taken, and then nothing could be opened: where functions are given to roles it was read as one without.
+#[test]
+fn a_schema_may_have_capitals_and_hyphens() {
+    let server = Server::start_fast();
+    connect(server.url()).unwrap().batch_execute("CREATE ROLE worker LOGIN").unwrap();
+    let name = "My-Jobs_2";
+    let jobs = |url: &str| block_on(Jobs::open(&format!("{url}?schema={name}"))).unwrap();
+    let owner = jobs(server.url());
+    let mut client = connect(server.url()).unwrap();
+    client.batch_execute(&format!("SELECT \"{name}\".grant_roles(NULL, 'worker', NULL)")).unwrap();
+    let worker = jobs(&server.url().replace("postgres@", "worker@"));
+    worker.on(|note: Note, _: Ctx| async move { Ok::<_, Failure>(note.0) });
+    let node = block_on(worker.start()).unwrap();
+    let asked = format!("SELECT job_id::text FROM \"{name}\".enqueue('note', '7')");
+    let id: String = client.query_one(&asked, &[]).unwrap().get(0);
+    assert_eq!(block_on(owner.handle::<u32>(id.parse().unwrap()).result()), Ok(7));
+    block_on(node.shutdown(PATIENCE));
+}
+
 #[test]
 fn the_functions_of_a_newer_version_are_left_alone() {
     let schema = Schema::new();

@@ -301,7 +301,10 @@ impl Settings {
         }
         let server = parsed.address()?;
         let direct = match &options.listen_url {
-            Some(url) => Url::parse(url)?.plain()?.address()?,
+            Some(url) => {
+                let direct = Url::parse(url).and_then(Url::plain).and_then(|url| url.address());
+                direct.map_err(|error| StoreError::permanent(format!("the listen_url: {error}")))?
+            }
             None => server.clone(),
         };
         let foresight = if options.clock.is_virtual() { Duration::ZERO } else { FORESIGHT };
@@ -375,7 +378,10 @@ impl<'a> Url<'a> {
                 _ if OURS.contains(&name) => parsed.ours.push((name.to_owned(), decoded()?)),
                 _ if THEIRS.contains(&name) => parsed.theirs.push(parameter),
                 _ if is_word(name) && !parameters.contains('@') => {
-                    return Err(bad(format!("there is no parameter {name:?}")));
+                    let ours = OURS.join(", ");
+                    return Err(bad(format!(
+                        "there is no parameter {name:?} ({ours}, sslmode, sslrootcert or one of the driver's is expected)"
+                    )));
                 }
                 // Perhaps no parameter at all, but the rest of a password.
                 _ => return Err(bad("there is no such parameter, or an @ that is not written as %40, or a / as %2F")),
@@ -400,6 +406,9 @@ impl<'a> Url<'a> {
             let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             bad(cause)
         })?;
+        if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            return Err(bad("it has an @ too many (in a user or a password it is written as %40)"));
+        }
         // To libpq it means nothing there, and no server encrypts what does not leave the machine.
         let is_far = config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_)));
         let is_near = !is_far && config.get_hostaddrs().is_empty();
@@ -591,14 +600,16 @@ mod tests {
         assert!(mistake("postgres://a:/?secret@h/d").contains("%40"));
         assert!(mistake("host=h password=secret").contains("postgres://"));
         assert!(mistake("postgres://h/d?listen_url=postgres%3A%2F%2Fh%3Fschema%3Dx").contains("\"schema\""));
+        assert!(mistake("postgres://h/d?listen_url=db2").starts_with("the listen_url: "));
     }
 
-    /// What came after a `?` in a password was told as the name of a parameter that there is not. And who printed the options printed the password of the address to listen at.
-    /// Now neither is told.
+    /// What came after a `?` in a password was told as the name of a parameter that there is not, and what came after an `@` as a host to which there is no connection. And who
+    /// printed the options printed the password of the address to listen at. Now none of it is told.
     #[test]
     fn no_part_of_a_password_is_told() {
         let said = mistake("postgres://ann:x?y&secret/z@h/d");
         assert!(said.contains("%40") && !said.contains("secret"), "{said}");
+        assert!(mistake("postgres://ann:top@secret@h/d").contains("%40"));
         let options = PostgresOptions::new().schema("jobs").listen_url("postgres://ann:secret@h/d");
         let told = format!("{options:?}");
         assert!(!told.contains("secret") && told.contains("jobs"), "{told}");

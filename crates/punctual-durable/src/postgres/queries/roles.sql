@@ -24,7 +24,7 @@ BEGIN
     -- A process that opens the store looks which version it has.
     EXECUTE format('GRANT SELECT ON migration, functions TO %I', to_role);
     FOR door IN
-        SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = current_schema()::regnamespace
+        SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = quote_ident(current_schema())::regnamespace
         WHERE d.rank <= up_to
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', door, to_role);
@@ -53,7 +53,7 @@ DECLARE
     door regprocedure;
 BEGIN
     EXECUTE format('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
-    FOR door IN SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = current_schema()::regnamespace LOOP
+    FOR door IN SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = quote_ident(current_schema())::regnamespace LOOP
         -- All read a few rows by an index. A plan that is forbidden its sequential scans looks dear, and would be compiled to machine code, in 200 ms.
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET jit = off', door);
     END LOOP;
