@@ -164,6 +164,21 @@ impl Run {
             }),
         }
     }
+
+    /// Says what went wrong, so that it is seen also where nobody looks at jobs.
+    pub(crate) fn log(&self, verdict: &Verdict) {
+        let Record { job, attempt, .. } = &*self.record;
+        match verdict {
+            Verdict::Failed(error) => tracing::warn!(
+                target: "punctual", id = %job.id, kind = job.kind, tenant = job.tenant, attempt, error, "a job has failed",
+            ),
+            Verdict::Retry { error, .. } => tracing::info!(
+                target: "punctual", id = %job.id, kind = job.kind, tenant = job.tenant, attempt, error,
+                "an attempt has failed, and is made again",
+            ),
+            _ => {}
+        }
+    }
 }
 
 /// What to tell the store of a job whose deadline has come here. By the store's clock, which decides, it may be a moment until then: so the job waits for that instant, and

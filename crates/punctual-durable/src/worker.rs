@@ -273,6 +273,7 @@ impl Worker {
         self.has_tick_ended |= run.record.job.schedule.is_some();
         let (id, fence) = (done.id, done.fence);
         if let Some(verdict) = run.verdict(done, &self.jobs) {
+            run.log(&verdict);
             self.finishes.push(Finish { id, fence, verdict });
         }
         // Otherwise nothing is there to be had; and if its end gives somebody else a place, the store says so.

@@ -1,17 +1,29 @@
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use punctual_durable::Jobs;
+use punctual_durable::{Failure, Jobs};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::bed::{Say, say, wait};
 
-/// Writes down the spans of runs, by job.
+type Lines = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
+
+/// Writes down the spans of runs, and what is told by everybody, with its level.
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
+struct Told {
+    spans: Lines,
+    events: Lines,
+}
+
+// Runs are on threads of their own, so the subscriber is everybody's.
+static TOLD: LazyLock<Told> = LazyLock::new(|| {
+    let told = Told::default();
+    tracing::subscriber::set_global_default(told.clone()).unwrap();
+    told
+});
 
 struct Fields(BTreeMap<String, String>);
 
@@ -21,22 +33,26 @@ impl Visit for Fields {
     }
 }
 
-impl Subscriber for Spans {
+impl Subscriber for Told {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "punctual" && metadata.is_span()
+        metadata.target() == "punctual" && *metadata.level() <= Level::INFO
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let mut fields = Fields(BTreeMap::new());
         span.record(&mut fields);
-        let mut spans = self.0.lock().unwrap();
+        let mut spans = self.spans.lock().unwrap();
         spans.push(fields.0);
         Id::from_u64(spans.len() as u64)
     }
 
     fn record(&self, _: &Id, _: &Record<'_>) {}
     fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(BTreeMap::from([("level".to_owned(), event.metadata().level().to_string())]));
+        event.record(&mut fields);
+        self.events.lock().unwrap().push(fields.0);
+    }
     fn enter(&self, _: &Id) {}
     fn exit(&self, _: &Id) {}
 }
@@ -44,9 +60,7 @@ impl Subscriber for Spans {
 /// The trace of whoever enqueues a job is in the span of its run, and in the hands of its handler.
 #[test]
 fn a_trace_goes_from_the_enqueue_to_the_run() {
-    let spans = Spans::default();
-    // Runs are on threads of their own, so the subscriber is everybody's; other tests do not look.
-    let _ = tracing::subscriber::set_global_default(spans.clone());
+    let told = &*TOLD;
     let jobs = wait(Jobs::builder().trace_with(|| Some("00-from-the-caller-01".into())).open("memory:")).unwrap();
     jobs.on(|_: Say, ctx| async move { Ok(ctx.trace().unwrap_or_default().to_owned()) });
     let _node = wait(jobs.start()).unwrap();
@@ -56,9 +70,33 @@ fn a_trace_goes_from_the_enqueue_to_the_run() {
     let own = wait(jobs.now().trace("00-of-its-own-01").enqueue(say("y"))).unwrap();
     assert_eq!(wait(own.result()).unwrap(), "00-of-its-own-01");
 
-    let spans = spans.0.lock().unwrap();
+    let spans = told.spans.lock().unwrap();
     let span = spans.iter().find(|span| span.get("id") == Some(&id)).unwrap();
     let field = |name: &str| span[name].as_str();
     assert_eq!((field("kind"), field("tenant"), field("attempt")), ("say", "acme", "1"));
     assert_eq!(field("traceparent"), "00-from-the-caller-01");
+}
+
+/// A job that failed again and again was seen by whoever looked at it, and nowhere else.
+#[test]
+fn what_went_wrong_is_in_the_log() {
+    let told = &*TOLD;
+    let jobs = wait(Jobs::open("memory:")).unwrap();
+    jobs.on(|_: Say, ctx| async move {
+        let closed = Failure::retry_after(std::time::Duration::ZERO, "the bank is closed");
+        if ctx.attempt() < 2 { Err::<String, _>(closed) } else { Err(Failure::give_up("no such account")) }
+    });
+    let _node = wait(jobs.start()).unwrap();
+    let handle = wait(jobs.tenant("acme").now().enqueue(say("x"))).unwrap();
+    wait(handle.result()).unwrap_err();
+
+    let (id, events) = (handle.id().to_string(), told.events.lock().unwrap());
+    let of_it = events.iter().filter(|event| event.get("id") == Some(&id));
+    let words = ["level", "message", "kind", "tenant", "attempt", "error"];
+    let lines: Vec<String> = of_it.map(|event| words.map(|word| event[word].as_str()).join(" | ")).collect();
+    let expected = [
+        "INFO | an attempt has failed, and is made again | say | acme | 1 | the bank is closed",
+        "WARN | a job has failed | say | acme | 2 | no such account",
+    ];
+    assert_eq!(lines, expected);
 }
