@@ -240,6 +240,39 @@ fn a_claim_waits_for_another_and_not_for_long() {
     assert_eq!(one(&mut second, &claim(2, 9)), "2 f");
 }
 
+/// C40: what another claim has taken counts before it is committed, and an end makes room when it is committed, not before. A limit that is being lowered holds from its commit on.
+#[test]
+fn a_limit_counts_claims_before_their_commit_and_ends_after_it() {
+    let (schema, mut first) = open_with(9, 1);
+    one(&mut first, "SELECT join_node(2, 'n', '{k}', '{}', 99, 15000000); SELECT take_news(false)");
+    let limit = |max: u8| format!("SELECT set_tenant('t0', true, {max}, NULL, NULL, 1, NULL, NULL, NULL, NULL)");
+    one(&mut first, &limit(3));
+    let mut second = schema.connect();
+    one(&mut second, "SET lock_timeout = '5s'");
+    let claim = |node: u8, max: u8| format!("SELECT count(id) FROM claim({node}, {max}, '{{k}}', '{{99}}')");
+    let finish = "SELECT count(*) FROM (SELECT id FROM job WHERE node = 1 AND stage = 'running' ORDER BY id LIMIT 1) j,
+                  LATERAL finish(1, ARRAY[j.id], '{1}', '{succeeded}', '{1}', '{NULL}', '{NULL}') f WHERE f.ord = 0";
+
+    for (end, room) in [("ROLLBACK", "3"), ("COMMIT", "1")] {
+        assert_eq!(one(&mut first, &format!("BEGIN; {}", claim(1, 2))), "2");
+        assert_eq!(one(&mut second, &claim(2, 9)), "0", "the tenant is in other hands");
+        one(&mut first, end);
+        assert_eq!(one(&mut second, &format!("BEGIN; {}", claim(2, 9))), room, "{end}");
+        one(&mut second, if end == "COMMIT" { "COMMIT" } else { "ROLLBACK" });
+    }
+    for (end, room) in [("ROLLBACK", "0"), ("COMMIT", "1")] {
+        assert_eq!(one(&mut first, &format!("BEGIN; {finish}")), "1");
+        assert_eq!(one(&mut second, &claim(2, 9)), "0", "the run may yet go on");
+        one(&mut first, end);
+        assert_eq!(one(&mut second, &claim(2, 9)), room, "{end}");
+    }
+    one(&mut first, &format!("{finish}; BEGIN; {}", limit(2)));
+    assert_eq!(one(&mut second, &claim(2, 9)), "0", "what it will be is not known");
+    one(&mut first, "COMMIT");
+    assert_eq!(one(&mut second, &claim(2, 9)), "0", "two run, and two may");
+    assert_eq!(one(&mut first, "SELECT ready, running FROM totals()"), "5 2");
+}
+
 /// Nothing comes of getting ready: no job, no tenant, no number, no lease of another length; and where there is work, it is left to others.
 #[test]
 fn a_node_gets_ready_without_a_trace() {
