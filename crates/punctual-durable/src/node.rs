@@ -274,7 +274,8 @@ impl fmt::Debug for Node {
 /// # Example
 /// ```
 /// # use punctual_durable::NodeReport;
-/// assert_eq!(NodeReport::default().still_running, 0);
+/// let report = NodeReport { released: 2, still_running: 0 };
+/// assert_eq!(report.to_string(), "2 given back, 0 still running");
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeReport {
@@ -282,6 +283,13 @@ pub struct NodeReport {
     pub released: usize,
     /// Blocking handlers that have yet to stop. Their jobs stay theirs until they do.
     pub still_running: usize,
+}
+
+impl fmt::Display for NodeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { released, still_running } = self;
+        write!(f, "{released} given back, {still_running} still running")
+    }
 }
 
 /// What a node does and has done since it was started.

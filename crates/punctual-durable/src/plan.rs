@@ -273,6 +273,9 @@ impl Plan {
     /// It lives only while somebody holds a handle to it: when the last one is dropped, or its process is gone, the job is cancelled,
     /// on whatever node it waits or runs.
     ///
+    /// The store is told beside. A process that drops the handle and ends in the same moment may be gone before that: then the job is cancelled when its lease has ended.
+    /// Who does not want to leave it to that says [`cancel`](crate::Handle::cancel) before.
+    ///
     /// # Example
     /// ```
     /// # use punctual_durable::Plan;

@@ -82,8 +82,22 @@ pub struct Totals {
     pub running: usize,
     /// Their outcome is settled and their handlers have yet to stop.
     pub stopping: usize,
-    /// How many have ever ended, by outcome; does not fall when they are pruned.
+    /// How many have ever ended, by outcome; does not fall when they are pruned. An outcome that no job has had is not in it: see [`Totals::ended`].
     pub ended: BTreeMap<Outcome, u64>,
+}
+
+impl Totals {
+    /// How many have ever ended so.
+    ///
+    /// # Example
+    /// ```
+    /// use punctual_durable::{Outcome, Totals};
+    /// assert_eq!(Totals::default().ended(Outcome::Failed), 0);
+    /// ```
+    #[must_use]
+    pub fn ended(&self, outcome: Outcome) -> u64 {
+        self.ended.get(&outcome).copied().unwrap_or(0)
+    }
 }
 
 /// What an erasure did.
