@@ -33,14 +33,19 @@ impl Worker {
 
     /// A claim is back. What was wanted before it began, it may have answered.
     pub(super) fn heed_tend_at(&mut self, tend_at: Option<Timestamp>) {
-        if self.tend != Tend::WithClaim {
-            return;
-        }
         let now = self.jobs.store().now();
-        let tend_at = self.firing.at_the_latest(tend_at);
-        let is_enough = tend_at.is_some_and(|at| at > now) && now < self.tend_by;
-        self.tend = if is_enough { Tend::Not } else { Tend::Now };
-        self.tend_at = tend_at;
+        let is_overdue = now >= self.tend_by;
+        match self.tend {
+            Tend::WithClaim => {
+                let tend_at = self.firing.at_the_latest(tend_at);
+                let is_enough = tend_at.is_some_and(|at| at > now) && !is_overdue;
+                self.tend = if is_enough { Tend::Not } else { Tend::Now };
+                self.tend_at = tend_at;
+            }
+            // It was wanted again since that claim began, as it may be with each of them.
+            Tend::AfterClaim if is_overdue => self.tend = Tend::Now,
+            Tend::AfterClaim | Tend::Not | Tend::Now => {}
+        }
     }
 
     /// Looks after time, if this is the moment: a claim that is under way may be waited for.

@@ -93,6 +93,15 @@ pub(crate) fn with_leases(lease: Duration) -> Bed {
     faulty(&clock, MemoryStore::with_lease(&clock, lease)).0
 }
 
+/// The same, which the first process asks over a network.
+pub(crate) fn far_with_leases(lease: Duration) -> Bed {
+    let clock = VirtualClock::new();
+    let store = MemoryStore::with_lease(&clock, lease);
+    let line = Faulty::new(store.clone(), 7).far(SECOND);
+    let jobs = wait(builder(&clock).over(Arc::new(line.clone()))).unwrap();
+    Bed { clock, store: Arc::new(store), jobs, line: Some(line), _folder: None }
+}
+
 /// A store in which jobs may be claimed so long before they are due.
 pub(crate) fn with_foresight(foresight: Duration) -> Bed {
     let clock = VirtualClock::new();

@@ -1,10 +1,11 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual::{DelayQueue, Scheduler, Stage};
-use punctual_durable::{Failure, Job, Jobs, Node, Outcome};
+use punctual_durable::{Beat, Claim, Failure, Job, JobId, Jobs, NewJob, Node, NodeId, Outcome};
 use serde::{Deserialize, Serialize};
 
-use crate::bed::{Bed, HOUR, Log, SECOND, Say, say, wait, with_leases};
+use crate::bed::{Bed, HOUR, Log, SECOND, Say, far_with_leases, say, wait, with_leases};
 
 /// C39, C38: a node that is gone without a word; its job runs elsewhere within the lease, with a higher fence and the same attempt.
 #[test]
@@ -35,6 +36,30 @@ fn the_jobs_of_a_dead_node_run_elsewhere() {
     assert_eq!(log.lines(), ["first 1 1", "second 1 2"]);
     assert_eq!(wait(other.handle::<String>(job.id()).result()).unwrap(), "x");
     assert_ne!(node.id(), was, "it knows by its own clock that its lease is gone");
+}
+
+/// C36, C39: a store over a network is tended after a claim, if that does not say that there is no need. On a network on which a claim takes longer than from one
+/// poll to the next it was wanted again meanwhile, each time, and so put off to the next claim, each time: what a dead node had run was nobody's for ever.
+#[test]
+fn the_jobs_of_a_dead_node_run_elsewhere_however_slow_the_network_is() {
+    let bed = far_with_leases(SECOND * 10);
+    let log = Log::default();
+    bed.jobs.on(log.handler());
+    let _node = wait(bed.jobs.start()).unwrap();
+    bed.line().delay_answers(&bed.clock, SECOND * 3 / 2);
+    bed.advance(SECOND * 5);
+    let (dead, kinds) = (NodeId::from_u64(77), vec!["say".to_owned()]);
+    let beat = Beat { node: dead, name: String::new(), kinds, paused: Vec::new(), workers: 1, era: 0 };
+    wait(bed.store.join(beat)).unwrap();
+    let job = NewJob { payload: "\"x\"".into(), ..NewJob::new(JobId::from_u128(7), "say") };
+    assert!(wait(bed.store.enqueue(vec![job])).unwrap()[0].is_ok());
+    let kinds = Arc::from([("say".to_owned(), 1)]);
+    let claim = Claim { node: dead, max: 1, kinds, ahead: 0, spare: 0, era: 0 };
+    assert_eq!(wait(bed.store.claim(claim)).unwrap().jobs.len(), 1);
+    bed.advance(SECOND * 9);
+    assert!(log.lines().is_empty());
+    bed.advance(SECOND * 10);
+    assert_eq!(log.lines(), ["x"]);
 }
 
 /// Says so when it is dropped.
