@@ -345,7 +345,7 @@ impl Worker {
         }
         match pruned {
             Some(((), Ok(pruned))) => self.pruned(pruned),
-            Some(((), Err(error))) => is_well = Err(error),
+            Some(((), Err(error))) => self.did_not_prune(&error),
             None => {}
         }
         match tended {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Worker;
+use crate::error::StoreError;
 use crate::store::Tended;
 use crate::time::Timestamp;
 
@@ -11,6 +12,9 @@ const PRUNE_MAX: usize = 1_000;
 
 /// How often to look for jobs to forget.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
+/// How long to wait when that has failed.
+const PRUNE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Whether time is to be looked after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,5 +100,12 @@ impl Worker {
         if !is_all {
             self.want_tend();
         }
+    }
+
+    /// Nobody waits for it, so it is tried again after a while, and meanwhile the node does what else there is to do.
+    pub(super) fn did_not_prune(&mut self, error: &StoreError) {
+        tracing::warn!(target: "punctual", %error, "ended jobs could not be forgotten");
+        let again = self.jobs.store().now().after(PRUNE_AGAIN);
+        (self.prune_from, self.prune_at) = (again, again);
     }
 }

@@ -9,6 +9,9 @@ DECLARE
     unwanted uuid;
     runs bigint := 0;
 BEGIN
+    -- All that others may have in hand is locked before anything is written: who does not wait for it has done nothing in vain.
+    PERFORM FROM job j WHERE j.id = ANY (ran_by(gone)) AND j.node = gone AND j.stage = 'running' ORDER BY j.id FOR UPDATE;
+    PERFORM lock_job(i.job) FROM interest i WHERE i.node = gone ORDER BY i.job;
     FOR was IN SELECT * FROM job j WHERE j.id = ANY (ran_by(gone)) AND j.node = gone AND j.stage = 'running' ORDER BY j.id FOR UPDATE LOOP
         is_now := was;
         is_now.node := NULL;
