@@ -100,8 +100,12 @@ fn batch(ids: &[u32], columns: &[(&str, &str)]) -> String {
         let given = columns.iter().find(|(name, _)| *name == words[0]).map_or(usual, |(_, given)| (*given).to_owned());
         arguments.push(format!("{} => array_fill({given}::{}, ARRAY[{}])", words[0], words[1], ids.len()));
     }
-    if let Some((_, at)) = columns.iter().find(|(name, _)| *name == "at") {
-        arguments.push(format!("at => {at}"));
+    for (name, given) in columns {
+        match *name {
+            "at" => arguments.push(format!("at => {given}")),
+            "are_given" => arguments.push(format!("are_given => array_fill({given}, ARRAY[{}])", ids.len())),
+            _ => {}
+        }
     }
     format!("SELECT status, other FROM enqueue_batch({})", arguments.join(", "))
 }
@@ -286,6 +290,53 @@ fn a_job_that_is_enqueued_again_after_its_date_is_the_same() {
         let [kept, truth] = numbers(&mut client, "");
         assert_eq!(kept, truth);
     }
+}
+
+/// C38: an id that was given twice at the same moment, once for now and once for later, was among those that are due and among those that wait, and ran twice: neither saw the
+/// other. Now the second waits for the first, whatever door each comes by; a job whose id was made for it waits for nobody.
+#[test]
+fn an_id_that_is_given_twice_at_the_same_moment_is_one_job() {
+    let hour = "3600000000";
+    let enqueue = |is_later: bool| {
+        let after = if is_later { ", after => '1 hour'" } else { "" };
+        format!("SELECT status, other FROM enqueue('k', id => '{}'{after})", id(1))
+    };
+    let in_batch = |is_later: bool, columns: &[(&'static str, &'static str)]| {
+        let mut columns = columns.to_vec();
+        columns.extend(is_later.then_some(("due_in", hour)));
+        batch(&[1, 2], &columns)
+    };
+    let plain = |is_later| in_batch(is_later, &[]);
+    let dated = |is_later| in_batch(is_later, &[("deadline_in", "7200000000")]);
+    let made = |is_later: bool| alike(1, if is_later { &[("due_in", "3600000000")] } else { &[] });
+    let firsts: [&dyn Fn(bool) -> String; 4] = [&enqueue, &plain, &dated, &made];
+    let seconds: [&dyn Fn(bool) -> String; 3] = [&enqueue, &plain, &dated];
+    let (schema, mut client) = open();
+    let mut first = schema.connect();
+    for (is_first_later, end) in [(false, "COMMIT"), (true, "COMMIT"), (false, "ROLLBACK"), (true, "ROLLBACK")] {
+        for (number, first_door) in firsts.iter().enumerate() {
+            for second_door in seconds {
+                one(&mut client, "DELETE FROM sched; DELETE FROM job; DELETE FROM ledger");
+                one(&mut first, &format!("BEGIN; {}", first_door(is_first_later)));
+                let sql = second_door(!is_first_later);
+                let second = Beside::new(&schema, sql.clone());
+                assert!(!second.asking.is_finished(), "{number}, then {sql}");
+                one(&mut first, end);
+                assert!(second.answer().starts_with("new "), "{number}, then {sql}");
+                let is_later = is_first_later == (end == "COMMIT");
+                let stage = if is_later { "scheduled" } else { "ready" };
+                let stages = format!("SELECT stage FROM jobs WHERE id = '{}'", id(1));
+                assert_eq!(one(&mut client, &stages), stage, "{number}, then {sql}, {end}");
+                let [kept, truth] = numbers(&mut client, "");
+                assert_eq!(kept, truth, "{number}, then {sql}, {end}");
+            }
+        }
+    }
+    one(&mut first, &format!("BEGIN; {}", enqueue(true)));
+    one(&mut client, "SET lock_timeout = '5s'");
+    let made_for_it = batch(&[3], &[("are_given", "false")]);
+    assert_eq!(one(&mut client, &made_for_it), "new ");
+    assert_eq!(one(&mut client, "SELECT count(*) FROM enqueue('k')"), "1");
 }
 
 /// C47, C49: whoever joins a job at the moment when the last caller who wanted it lets go got a handle to a job that was cancelled. Its key is free: so there is a new one.

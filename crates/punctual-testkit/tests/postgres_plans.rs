@@ -149,7 +149,7 @@ $$ SELECT count(*) FROM (
     FROM generate_series(first, last) n) a,
   LATERAL enqueue_batch(a.ids, a.kinds, a.tenants, pg_temp.each('{}', c), pg_temp.each('{\"tag\"}', c), pg_temp.each(0, c)::smallint[], pg_temp.each(1, c),
     NULL, CASE WHEN due_in > 0 THEN a.dues END, NULL, NULL, NULL, a.deadlines, pg_temp.each(3, c), pg_temp.each(3, c), pg_temp.each(1000000000, c), pg_temp.each(1000000000, c),
-    a.keys, a.on_conflicts, NULL, NULL, NULL, pg_temp.each(0, c), NULL, t) e WHERE e.status = 'new' $$;
+    a.keys, a.on_conflicts, NULL, NULL, NULL, pg_temp.each(0, c), NULL, NULL, t) e WHERE e.status = 'new' $$;
 -- Ends whatever a node runs.
 CREATE FUNCTION pg_temp.finish_all(of_node bigint, t bigint) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(*) FROM (SELECT array_agg(id ORDER BY id) AS ids, array_agg(fence ORDER BY id) AS fences, count(*) AS c FROM job WHERE id = ANY (ran_by(of_node)) AND node = of_node AND stage = 'running') r,
@@ -377,7 +377,7 @@ fn calls_of_time() -> Vec<Call> {
         Call::new("catch_up", format!("SELECT catch_up({due})")),
         Call::new("keep_up", format!("SELECT keep_up({due})")),
         Call::new("catch_up_of", format!("SELECT catch_up_of('{{t1,t2,t3}}', {late})")),
-        Call::new("meet", format!("SELECT meet(pg_temp.ids({A_READY}, {}))", A_READY + 99)),
+        Call::new("meet", format!("SELECT meet(pg_temp.ids({A_READY}, {0}), pg_temp.ids({A_READY}, {0}))", A_READY + 99)),
         Call::new("due_schedules", format!("SELECT due_schedules({NOW})")),
         Call::new("fire_begin", format!("SELECT fire_begin('s0', {NOW}, {NOW})")),
         Call::new("fire_end", format!("SELECT fire_end('s0', {NOW} + 1, 0, NULL)")),

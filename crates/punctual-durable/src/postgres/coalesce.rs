@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
 use crate::error::StoreError;
+use crate::id::JobId;
 use crate::store::{Admitted, NewJob, Refused};
 use aside::Aside;
 
@@ -74,10 +75,11 @@ struct Ask {
 }
 
 impl Ask {
-    /// What it may have to wait for: who wants the same tenant and key has to as well.
+    /// What it may have to wait for: who wants the same tenant and key, or the same id, has to as well.
     fn place(&self) -> Place {
-        self.jobs.first().map_or_else(Place::default, |job| {
-            (job.tenant.clone(), job.unique.as_ref().map(|unique| unique.key.clone()))
+        self.jobs.first().map_or_else(Place::default, |job| Place {
+            common: (job.tenant.clone(), job.unique.as_ref().map(|unique| unique.key.clone())),
+            id: (!job.is_id_fresh).then_some(job.id),
         })
     }
 
@@ -87,8 +89,16 @@ impl Ask {
     }
 }
 
+/// What a caller may have to wait for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    common: Common,
+    /// The id, if the caller gave one: somebody else may be about to take in the same job.
+    id: Option<JobId>,
+}
+
 /// A tenant, and a unique key if there is one.
-type Place = (String, Option<String>);
+type Common = (String, Option<String>);
 
 impl Coalescer {
     /// Calls go through `send`, which answers for each job, and waits only so long for locks. Nobody waits longer than the time-out for one.
@@ -212,7 +222,6 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::id::JobId;
 
     /// A database that answers when it is told to.
     #[derive(Clone, Default)]
@@ -273,12 +282,17 @@ mod tests {
     }
 
     fn jobs(ids: impl IntoIterator<Item = u128>) -> Vec<NewJob> {
-        ids.into_iter().map(|id| NewJob::new(JobId::from_u128(id), "k")).collect()
+        ids.into_iter().map(|id| NewJob { is_id_fresh: true, ..NewJob::new(JobId::from_u128(id), "k") }).collect()
     }
 
     /// A job of a tenant.
     fn of(tenant: &str, id: u128) -> Vec<NewJob> {
-        vec![NewJob { tenant: tenant.to_owned(), ..NewJob::new(JobId::from_u128(id), "k") }]
+        jobs([id]).into_iter().map(|job| NewJob { tenant: tenant.to_owned(), ..job }).collect()
+    }
+
+    /// A job whose id was given by its caller.
+    fn given(tenant: &str, id: u128) -> Vec<NewJob> {
+        of(tenant, id).into_iter().map(|job| NewJob { is_id_fresh: false, ..job }).collect()
     }
 
     fn play<F: Future<Output = ()>>(test: impl FnOnce(Slow, Coalescer) -> F) {
@@ -395,6 +409,51 @@ mod tests {
                 assert_eq!(answer.await, Ok(vec![outcome(id)]));
             }
             drop(many);
+        });
+    }
+
+    /// Whoever gave an id that is in somebody's open transaction held up all callers of its tenant: by their tenant and key they cannot be told apart.
+    #[test]
+    fn whoever_waits_for_an_id_waits_alone() {
+        play(async |slow, coalescer| {
+            let first = coalescer.enqueue(of("a", 0));
+            slow.calls().await;
+            let held = coalescer.enqueue(given("a", 2));
+            let free = [of("a", 4), given("a", 6)].map(|jobs| coalescer.enqueue(jobs));
+            slow.answer(0).await;
+            assert_eq!(slow.calls().await, [[2, 4, 6]]);
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [vec![4], vec![2, 6]], "they are told apart");
+            slow.answer(0).await;
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [[2], [6]]);
+            slow.answer(1).await;
+            let late = [of("a", 8), given("a", 10)].map(|jobs| coalescer.enqueue(jobs));
+            assert_eq!(slow.calls().await, [vec![2], vec![8, 10]], "who comes late goes past");
+            slow.answer(1).await;
+            let same = coalescer.enqueue(given("a", 2));
+            assert_eq!(slow.calls().await, [[2], [2]], "who gives the same id waits too");
+            for _ in 0..2 {
+                slow.answer(0).await;
+            }
+            assert!(first.await.is_ok() && held.await.is_ok() && same.await.is_ok());
+            for answer in free.into_iter().chain(late) {
+                assert!(answer.await.is_ok());
+            }
+        });
+    }
+
+    /// Those who wait for their tenant are aside with whoever comes meanwhile, though each of them gave an id.
+    #[test]
+    fn two_who_gave_ids_wait_for_what_they_have_in_common() {
+        play(async |slow, coalescer| {
+            let held = [2, 4].map(|id| coalescer.enqueue(given("a", id)));
+            assert_eq!(slow.calls().await, [[2, 4]]);
+            slow.hold(0).await;
+            assert_eq!(slow.calls().await, [[2], [4]]);
+            let late = coalescer.enqueue(given("a", 6));
+            assert_eq!(slow.calls().await, [[2], [4]], "it is aside, where two are tried at a time");
+            drop((held, late));
         });
     }
 

@@ -33,6 +33,7 @@ pub(super) struct Columns<'a> {
     schedules: Vec<Option<&'a str>>,
     missed: Vec<i64>,
     traces: Vec<Option<&'a str>>,
+    are_given: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -70,10 +71,11 @@ impl<'a> Columns<'a> {
         self.schedules.push(job.schedule.as_deref());
         self.missed.push(job.missed.cast_signed());
         self.traces.push(job.trace.as_deref());
+        self.are_given.push(!job.is_id_fresh);
     }
 
     /// The parameters of `enqueue_batch`.
-    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>) -> [Parameter<'s>; 25] {
+    pub(super) fn parameters<'s>(&'s self, at: &'s Option<i64>) -> [Parameter<'s>; 26] {
         [
             (&self.ids, Type::UUID_ARRAY),
             (&self.kinds, Type::TEXT_ARRAY),
@@ -99,6 +101,7 @@ impl<'a> Columns<'a> {
             (&self.schedules, Type::TEXT_ARRAY),
             (&self.missed, Type::INT8_ARRAY),
             (&self.traces, Type::TEXT_ARRAY),
+            (&self.are_given, Type::BOOL_ARRAY),
             (at, Type::INT8),
         ]
     }

@@ -139,7 +139,8 @@ impl Shared {
             Err(ref missed) => missed.clone(),
             Ok(job) => {
                 let columns = Columns::new([job]);
-                let rows = transaction.query_typed(&call(ENQUEUE, 25), &columns.parameters(&at)).await;
+                let given = columns.parameters(&at);
+                let rows = transaction.query_typed(&call(ENQUEUE, given.len()), &given).await;
                 match admissions(&[job], &rows.map_err(fault)?)?.pop() {
                     // The job that has the tick's key stands for it.
                     Some(Ok(Admitted::Joined(other))) => Fired::Enqueued(other),

@@ -1,4 +1,4 @@
-//! Those whose enqueues wait for a lock that somebody holds: a caller's transaction that has enqueued for the same bounded tenant, or with the same unique key, and is not over.
+//! Those whose enqueues wait for a lock that somebody holds: a caller's transaction that has enqueued for the same bounded tenant, with the same unique key or the same id, and is not over.
 //!
 //! Who went together is told apart by halves, so that those who need not wait do not. Who is left tries again and again, each time for a moment: a call that waited on would
 //! keep a connection from others, who need no lock.
@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{Ask, JOBS_MAX, LOCK_WAIT, Place, Said, call};
+use super::{Ask, Common, JOBS_MAX, LOCK_WAIT, Place, Said, call};
 use crate::error::StoreError;
+use crate::id::JobId;
 use crate::store::NewJob;
 
 /// How many try at a time: few, for each has a connection.
@@ -25,8 +26,8 @@ pub(super) struct Aside {
     timeout: Duration,
     /// Those who go together, the next first.
     groups: VecDeque<Vec<Ask>>,
-    /// How many callers are here for each place.
-    places: HashMap<Place, usize>,
+    /// How many callers are here for each place, which two may have in common.
+    places: HashMap<Common, HashMap<Option<JobId>, usize>>,
     tries: JoinSet<(Vec<Place>, Vec<Ask>)>,
 }
 
@@ -40,11 +41,15 @@ impl Aside {
         if self.places.is_empty() {
             return Some(ask);
         }
-        let place = ask.place();
-        let Some(count) = self.places.get_mut(&place) else { return Some(ask) };
-        *count += 1;
+        let Place { common, id } = ask.place();
+        let Some(ids) = self.places.get_mut(&common) else { return Some(ask) };
+        // One who gave an id may wait for that, and for nothing that concerns others; two wait for what they have in common.
+        if ids.len() == 1 && !ids.contains_key(&None) && !ids.contains_key(&id) {
+            return Some(ask);
+        }
+        *ids.entry(id).or_default() += 1;
         let fits = |group: &&mut Vec<Ask>| {
-            group[0].place() == place && group.iter().map(|ask| ask.jobs.len()).sum::<usize>() < JOBS_MAX
+            group[0].place().common == common && group.iter().map(|ask| ask.jobs.len()).sum::<usize>() < JOBS_MAX
         };
         match self.groups.iter_mut().find(fits) {
             Some(group) => group.push(ask),
@@ -70,7 +75,8 @@ impl Aside {
             newcomers.for_each(|ask| ask.is_late = Some(is_late.clone()));
         }
         for ask in &held {
-            *self.places.entry(ask.place()).or_default() += 1;
+            let Place { common, id } = ask.place();
+            *self.places.entry(common).or_default().entry(id).or_default() += 1;
         }
         match halves(held) {
             // Those who may not have to wait at all go first.
@@ -100,12 +106,15 @@ impl Aside {
     pub(super) async fn heard(&mut self) {
         let Some(heard) = self.tries.join_next().await else { return std::future::pending().await };
         let Ok((places, held)) = heard else { return };
-        for place in places {
-            if let Some(count) = self.places.get_mut(&place) {
-                *count -= 1;
-                if *count == 0 {
-                    self.places.remove(&place);
-                }
+        for Place { common, id } in places {
+            let Some(ids) = self.places.get_mut(&common) else { continue };
+            let Some(count) = ids.get_mut(&id) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                ids.remove(&id);
+            }
+            if ids.is_empty() {
+                self.places.remove(&common);
             }
         }
         self.take(held);

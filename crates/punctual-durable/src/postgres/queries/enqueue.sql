@@ -88,7 +88,7 @@ BEGIN
         new.forget := false;
         new.while_wanted := false;
         PERFORM take_turns(ARRAY[tenant]);
-        SELECT * INTO told FROM enqueue_one(new, t, NULL);
+        SELECT * INTO told FROM enqueue_one(new, t, id IS NOT NULL, NULL);
         IF NOT told.is_in THEN
             -- Nothing of it is there, so no lock may stay either: the caller's transaction may last. What was told survives that.
             RAISE SQLSTATE 'PUN01';

@@ -32,7 +32,7 @@ BEGIN
             array_fill(due_at, n), array_fill(due_in, n), array_fill(NULL::bigint, n), array_fill(run_timeout, n), array_fill(NULL::bigint, n),
             array_fill(NULL::bigint, n), array_fill(max_attempts, n), array_fill(max_crashes, n), array_fill(backoff_base, n), array_fill(backoff_cap, n),
             array_fill(NULL::text, n), array_fill(NULL::text, n), array_fill(NULL::bigint, n), array_fill(NULL::bigint, n), array_fill(NULL::text, n),
-            array_fill(0::bigint, n), array_fill(trace, n), at) e;
+            array_fill(0::bigint, n), array_fill(trace, n), array_fill(false, n), at) e;
         RETURN;
     END IF;
     IF to_node IS NOT NULL AND NOT has_function_privilege(session_user, 'claim(bigint, bigint, text[], bigint[], bigint, bigint, bigint, bigint, bigint)'::regprocedure, 'EXECUTE') THEN

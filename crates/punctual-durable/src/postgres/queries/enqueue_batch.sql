@@ -1,11 +1,11 @@
 -- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each, by number.
--- If one of them is out of bounds, none is taken in: whoever calls finds out which.
+-- If one of them is out of bounds, none is taken in: whoever calls finds out which. `are_given` says whose ids were not made for this call, and may come twice; all, if it is null.
 -- A batch with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
 CREATE OR REPLACE FUNCTION enqueue_batch(
     ids uuid[], kinds text[], tenants text[], payloads text[], tags text[], priorities smallint[], costs bigint[], due_at bigint[], due_in bigint[],
     start_withins bigint[], run_timeouts bigint[], deadline_at bigint[], deadline_in bigint[], max_attempts bigint[], max_crashes bigint[],
     backoff_bases bigint[], backoff_caps bigint[], unique_keys text[], on_conflicts text[], unique_periods bigint[], wanted_by bigint[],
-    schedules text[], missed bigint[], traces text[], at bigint DEFAULT NULL)
+    schedules text[], missed bigint[], traces text[], are_given boolean[] DEFAULT NULL, at bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, status text, other uuid, count bigint, max bigint, retry_after bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -58,19 +58,19 @@ BEGIN
         IF bounded <> '{}' THEN
             PERFORM catch_up_of(bounded, t);
         END IF;
-        -- By tenant, and by key where no bound makes the order count: two batches that want the same, in whatever order they name it, take
+        -- By tenant, and by key and id where no bound makes the order count: two batches that want the same, in whatever order they name it, take
         -- turns and do not wait for each other. Arrival is the order of the batch all the same.
         FOR given IN
             WITH new AS MATERIALIZED (
                 SELECT n.*, nextval('arrival') AS seq
                 FROM unnest(ids, kinds, tenants, payloads, tags, priorities, costs, due_at, due_in, start_withins, run_timeouts, deadline_at, deadline_in,
                             max_attempts, max_crashes, backoff_bases, backoff_caps, unique_keys, on_conflicts, unique_periods, wanted_by, schedules,
-                            missed, traces) WITH ORDINALITY
+                            missed, traces, are_given) WITH ORDINALITY
                      AS n (id, kind, tenant, payload, tags, priority, cost, due_at, due_in, start_within, run_timeout, deadline_at, deadline_in,
                            max_attempts, max_crashes, backoff_base, backoff_cap, unique_key, on_conflict, unique_period, wanted_by, schedule,
-                           missed, trace, ord)
+                           missed, trace, is_given, ord)
             )
-            SELECT n.ord,
+            SELECT n.ord, coalesce(n.is_given, true) AS is_given,
                    ROW(n.id, n.seq, n.tenant, n.kind, n.payload, n.tags::text[], n.priority, n.cost, n.start_within, n.run_timeout,
                    n.max_attempts, n.max_crashes, n.backoff_base, n.backoff_cap, n.unique_key, n.on_conflict, n.unique_period, n.wanted_by,
                    n.schedule, n.missed, n.trace, CASE WHEN d.due <= t THEN 'ready' ELSE 'scheduled' END, NULL, d.due, d.start_by, d.deadline,
@@ -81,8 +81,9 @@ BEGIN
                                  coalesce(n.deadline_at, CASE WHEN n.deadline_in IS NOT NULL THEN least(t + n.deadline_in, 4000000000000000000) END) AS deadline
                           FROM (SELECT coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due) w) d
                  CROSS JOIN LATERAL (SELECT CASE WHEN NOT is_doubled THEN n.tenant COLLATE "C" END AS by_tenant,
-                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.unique_key COLLATE "C" END AS by_key) o
-            ORDER BY o.by_tenant, o.by_key NULLS FIRST, n.ord
+                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.unique_key COLLATE "C" END AS by_key,
+                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.id END AS by_id) o
+            ORDER BY o.by_tenant, o.by_key NULLS FIRST, o.by_id, n.ord
         LOOP
             IF (given.one).tenant IS DISTINCT FROM of_tenant THEN
                 PERFORM tell_new(of_tenant, new_kinds, new_at, new_seqs);
@@ -94,7 +95,7 @@ BEGIN
             END IF;
             ord := given.ord;
             SELECT e.load, e.is_in, e.status, e.other, e.count, e.max, e.retry_after INTO load, is_in, status, other, count, max, retry_after
-            FROM enqueue_one(given.one, t, load) e;
+            FROM enqueue_one(given.one, t, given.is_given, load) e;
             IF is_in THEN
                 new_kinds := array_append(new_kinds, CASE WHEN (given.one).stage = 'ready' THEN (given.one).kind END);
                 new_at := array_append(new_at, (given.one).order_at);
@@ -105,8 +106,9 @@ BEGIN
         PERFORM tell_new(of_tenant, new_kinds, new_at, new_seqs);
         RETURN;
     END IF;
-    IF t > ANY (due_at) THEN
-        PERFORM meet(ARRAY(SELECT n.id FROM unnest(ids, due_at) AS n (id, due) WHERE n.due < t));
+    IF (true = ANY (are_given)) IS NOT FALSE THEN
+        PERFORM meet(array_agg(n.id), array_agg(n.id) FILTER (WHERE coalesce(n.at, t + n.after) > t))
+        FROM unnest(ids, due_at, due_in, are_given) AS n (id, at, after, is_given) WHERE n.is_given IS NOT FALSE;
     END IF;
     IF cardinality(ids) = 1 THEN
         -- The same as below in small steps: for one job half of the time would go into making a big statement ready.

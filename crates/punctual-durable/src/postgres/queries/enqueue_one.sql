@@ -1,9 +1,9 @@
 -- Takes one job in, by all the rules: known id, closed tenant, in vain, unique key, limits, interest. The row is complete, but for
 -- what depends on the others. Whoever calls has the turn of its tenant (`take_turns`), and tells the ledger if `is_in` says that the job is in its table now.
--- `load` is what the tenant has, as far as it is known: a batch counts on from there.
+-- `is_given` says that the id was not made for this call: it may come twice. `load` is what the tenant has, as far as it is known: a batch counts on from there.
 -- The same job may come twice at the same moment: a caller repeats what it got no answer to. So whether it is known is asked after whatever was waited for, and
 -- whether it has been is asked once more when its row is there, so that nobody can slip in between.
-CREATE OR REPLACE FUNCTION enqueue_one(new job, t bigint, INOUT load bigint[], OUT is_in boolean, OUT status text, OUT other uuid, OUT count bigint,
+CREATE OR REPLACE FUNCTION enqueue_one(new job, t bigint, is_given boolean, INOUT load bigint[], OUT is_in boolean, OUT status text, OUT other uuid, OUT count bigint,
                                        OUT max bigint, OUT retry_after bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -83,14 +83,19 @@ BEGIN
     END LOOP;
     status := CASE WHEN other IS NULL THEN 'new' ELSE 'replaced' END;
     IF new.stage = 'ready' THEN
-        IF new.due < t THEN
-            PERFORM meet(ARRAY[new.id]);
+        IF is_given THEN
+            PERFORM meet(ARRAY[new.id], '{}');
         END IF;
         INSERT INTO job SELECT new.* ON CONFLICT (id) DO NOTHING;
+        is_in := FOUND;
     ELSE
         INSERT INTO sched SELECT new.* ON CONFLICT (id) DO NOTHING;
+        is_in := FOUND;
+        IF is_in AND is_given THEN
+            PERFORM meet('{}', ARRAY[new.id]);
+        END IF;
     END IF;
-    IF FOUND THEN
+    IF is_in THEN
         is_in := NOT EXISTS (SELECT FROM history h WHERE h.id = new.id
                              UNION ALL SELECT FROM job j WHERE j.id = new.id AND j.seq <> new.seq
                              UNION ALL SELECT FROM sched s WHERE s.id = new.id AND s.seq <> new.seq);

@@ -27,7 +27,7 @@ BEGIN
     IF EXISTS (SELECT FROM ledger) THEN
         PERFORM take_news(false);
     END IF;
-    next := least(next_tend(t), (SELECT s.due FROM sched s ORDER BY s.due, s.seq LIMIT 1));
+    next := least(next_tend(t), (SELECT s.due FROM sched s WHERE s.due <= 4000000000000000000 ORDER BY s.due, s.seq LIMIT 1));
     IF next <= t AND promoted + expired + lost = 0 THEN
         -- Somebody else has in hand what is left, and may have it for long: a caller's transaction that replaces a job.
         next := t + 20000;
