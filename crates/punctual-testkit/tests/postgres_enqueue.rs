@@ -526,6 +526,7 @@ fn who_erases_a_tenant_after_another_has_its_lock_too() {
     bound(&mut client, "t", 9);
     assert_eq!(one(&mut client, &enqueue(1)), "new");
     let mut other = schema.connect();
+    one(&mut other, "SET statement_timeout = '5s'");
     one(&mut other, &lock(1));
     let first = Beside::new(&schema, "SELECT erase('t')");
     let mut second = Beside::new(&schema, "SELECT erase('t')");
@@ -537,15 +538,40 @@ fn who_erases_a_tenant_after_another_has_its_lock_too() {
     second.wait_for(&process);
 
     assert_eq!(one(&mut other, &enqueue(3)), "new");
-    let claim = Beside::new(&schema, "BEGIN; SELECT count(id) FROM claim(1, 9, '{k}', '{9}')");
+    let claim = "SELECT count(id), bool_or(more) FROM claim(1, 9, '{k}', '{9}')";
+    assert_eq!(one(&mut other, &format!("BEGIN; {claim}")), "0 t", "the tenant is locked");
     one(&mut client, "ROLLBACK");
-    second.wait_for(&claim.process);
-    let (given, mut node) = claim.end();
-    assert_eq!(given.unwrap(), "1");
-    one(&mut node, "COMMIT");
     assert_eq!(second.answer(), "(1,0)");
+    one(&mut other, "COMMIT");
     let [kept, truth] = numbers(&mut client, "t");
     assert_eq!(kept, truth);
+    assert_eq!(one(&mut client, claim), "1 f");
+}
+
+/// C42: a claim makes the rows of tenants that it hears of for the first time, and waited for whoever was about to make the same: somebody who erases such a tenant, or sets its limits in a
+/// transaction that lasts. Everybody else's jobs waited with it.
+#[test]
+fn a_claim_waits_for_nobody_who_makes_a_tenant() {
+    let (schema, mut client) = open();
+    one(&mut client, "SET statement_timeout = '5s'");
+    for first in ["erase('t7')", "set_tenant('t7', true, 1, 1, 1, 1, NULL, NULL, NULL, NULL)"] {
+        let mut holder = schema.connect();
+        one(&mut holder, &format!("BEGIN; SELECT {first}"));
+        one(&mut client, "SELECT enqueue('k', tenant => 't' || n) FROM generate_series(1, 40) n");
+        let claim = "SELECT count(id), bool_or(more) FROM claim(1, 99, '{k}', '{99}')";
+        assert_eq!(one(&mut client, claim), "39 t", "{first}");
+        one(&mut client, "SELECT enqueue('k', tenant => 't7'); SELECT count(*) FROM tend()");
+        one(&mut holder, "COMMIT");
+        let left = if first.starts_with("erase") { "2" } else { "1" };
+        assert_eq!(one(&mut client, "SELECT count(id) FROM claim(1, 99, '{k}', '{99}')"), left, "{first}");
+        for tenant in ["t6", "t7"] {
+            let [kept, truth] = numbers(&mut client, tenant);
+            assert_eq!(kept, truth, "{first}");
+        }
+        one(&mut client, "SELECT erase('t' || n) FROM generate_series(1, 40) n; SELECT leave(1)");
+        one(&mut client, "SELECT prune(0, 0, 0, 0, 999); SELECT erase('t' || n) FROM generate_series(1, 40) n");
+        one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 99, 15000000)");
+    }
 }
 
 /// C44: days were dropped one after the other, and the jobs of the next were counted while all of the history was locked. Now readers go on until all is counted.

@@ -378,6 +378,7 @@ fn calls_of_time() -> Vec<Call> {
         Call::new("keep_up", format!("SELECT keep_up({due})")),
         Call::new("catch_up_of", format!("SELECT catch_up_of('{{t1,t2,t3}}', {late})")),
         Call::new("meet", format!("SELECT meet(pg_temp.ids({A_READY}, {0}), pg_temp.ids({A_READY}, {0}))", A_READY + 99)),
+        Call::new("hear_of", "SELECT hear_of('{t1,t2,t3}')").after("DELETE FROM tenant WHERE name IN ('t1', 't2')"),
         Call::new("due_schedules", format!("SELECT due_schedules({NOW})")),
         Call::new("fire_begin", format!("SELECT fire_begin('s0', {NOW}, {NOW})")),
         Call::new("fire_end", format!("SELECT fire_end('s0', {NOW} + 1, 0, NULL)")),

@@ -59,7 +59,7 @@ const MIGRATIONS: [Migration; 1] =
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 87] = [
+const FUNCTIONS: [&str; 88] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -96,6 +96,7 @@ const FUNCTIONS: [&str; 87] = [
     include_str!("queries/get.sql"),
     include_str!("queries/get_ready.sql"),
     include_str!("queries/give_up.sql"),
+    include_str!("queries/hear_of.sql"),
     include_str!("queries/heartbeat.sql"),
     include_str!("queries/index_days.sql"),
     include_str!("queries/instant.sql"),

@@ -8,6 +8,7 @@ DECLARE
     news text[];
     are_many boolean;
     names text[];
+    unheard text[];
 BEGIN
     IF of_work THEN
         news := ARRAY(SELECT DISTINCT l.tenant FROM ledger l WHERE l.kind IS NOT NULL LIMIT most);
@@ -25,12 +26,8 @@ BEGIN
     names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
     IF cardinality(names) < cardinality(news) THEN
         -- Somebody else has them, or they were never heard of.
-        INSERT INTO tenant (name, number)
-        SELECT l.tenant, min(least(l.id, l.seq)) FROM ledger l
-        WHERE l.tenant = ANY (news) AND NOT EXISTS (SELECT FROM tenant p WHERE p.name = l.tenant)
-        GROUP BY l.tenant ORDER BY l.tenant
-        ON CONFLICT (name) DO NOTHING;
-        IF FOUND THEN
+        unheard := ARRAY(SELECT n FROM unnest(news) AS n WHERE NOT EXISTS (SELECT FROM tenant p WHERE p.name = n));
+        IF unheard <> '{}' AND hear_of(unheard) THEN
             names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
     END IF;
