@@ -166,6 +166,7 @@ impl Body {
         self.store.signals().work();
         // To join twice is to join once, so the answer to any of them will do; but not one that comes when the lease is as good as over.
         let mut joins: Vec<Sent<()>> = Vec::new();
+        let mut said = None;
         loop {
             let now = self.clock.now();
             joins.retain(|(sent, _)| now - *sent < kept);
@@ -178,9 +179,17 @@ impl Body {
                     first(&mut wants, std::pin::pin!(rest(&self.engine, patience)).as_mut()).await;
                     self.heart.is_joined.store(true, Ordering::Release);
                     self.store.signals().work();
+                    tracing::info!(target: "punctual", node = %self.heart.node(), "joined again");
                     return Some(sent);
                 }
-                First::Answer(_, Err(error)) => tracing::warn!(target: "punctual", %error, "could not join again"),
+                // Said once, and not every second for as long as an outage lasts.
+                First::Answer(_, Err(error)) if said.as_ref() == Some(&error) => {
+                    tracing::debug!(target: "punctual", %error, "still could not join again");
+                }
+                First::Answer(_, Err(error)) => {
+                    tracing::warn!(target: "punctual", %error, "could not join again");
+                    said = Some(error);
+                }
                 First::Time { is_alive: true } => {
                     tracing::warn!(target: "punctual", "nobody answers who could be joined");
                 }

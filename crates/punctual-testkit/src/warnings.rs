@@ -15,10 +15,18 @@ pub type Words = BTreeMap<String, String>;
 /// # Panics
 /// If the process listens already.
 pub fn hear(heard: impl Fn(Words) + Send + Sync + 'static) {
-    tracing::subscriber::set_global_default(Ear(heard)).expect("the first one");
+    hear_from(Level::WARN, heard);
 }
 
-struct Ear<F>(F);
+/// The same of what is told at this level too, and not only of warnings.
+///
+/// # Panics
+/// If the process listens already.
+pub fn hear_from(level: Level, heard: impl Fn(Words) + Send + Sync + 'static) {
+    tracing::subscriber::set_global_default(Ear(level, heard)).expect("the first one");
+}
+
+struct Ear<F>(Level, F);
 
 struct Fields(Words);
 
@@ -30,13 +38,13 @@ impl Visit for Fields {
 
 impl<F: Fn(Words) + Send + Sync + 'static> Subscriber for Ear<F> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "punctual" && metadata.is_event() && *metadata.level() <= Level::WARN
+        metadata.target() == "punctual" && metadata.is_event() && *metadata.level() <= self.0
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(Words::new());
         event.record(&mut fields);
-        (self.0)(fields.0);
+        (self.1)(fields.0);
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

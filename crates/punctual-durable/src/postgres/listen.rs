@@ -115,16 +115,24 @@ async fn stay(shared: Arc<Shared>, mut wire: JoinHandle<()>) {
         }
         wire.abort();
         shared.line.set(None);
-        let mut rest = REST.0;
+        let (mut rest, mut said) = (REST.0, None);
         wire = loop {
             match begin(&shared).await {
                 Ok(wire) => break wire,
-                Err(fault) => tracing::warn!(target: "punctual", error = %fault.told, "cannot listen"),
+                // Said once, and not every second for as long as there is no server.
+                Err(fault) if said.as_ref() == Some(&fault.told) => {
+                    tracing::debug!(target: "punctual", error = %fault.told, "still cannot listen");
+                }
+                Err(fault) => {
+                    tracing::warn!(target: "punctual", error = %fault.told, "cannot listen");
+                    said = Some(fault.told);
+                }
             }
             // Not all processes at one instant.
             tokio::time::sleep(rest.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             rest = (rest * 2).min(REST.1);
         };
+        tracing::info!(target: "punctual", "listens again");
         shared.missed_something();
     }
 }

@@ -79,12 +79,20 @@ impl Worker {
     /// The store says yes again.
     pub(super) fn went_well(&mut self) {
         self.rest = None;
-        self.shared.lock().snapshot.store_error = None;
+        if self.shared.lock().snapshot.store_error.take().is_some() {
+            tracing::info!(target: "punctual", node = %self.node, "the store can be asked again");
+        }
     }
 
     /// The store said no: everything is asked again, later and later.
     pub(super) fn went_wrong(&mut self, error: StoreError) {
-        tracing::warn!(target: "punctual", %error, "the store could not be asked");
+        // Said once, and not every second for as long as an outage lasts.
+        let is_new = self.shared.lock().snapshot.store_error.as_ref() != Some(&error);
+        if is_new {
+            tracing::warn!(target: "punctual", node = %self.node, %error, "the store could not be asked");
+        } else {
+            tracing::debug!(target: "punctual", node = %self.node, %error, "the store still could not be asked");
+        }
         let rest = self.rest.map_or(REST.0, |(rest, _)| (rest * 2).min(REST.1));
         self.rest = Some((rest, self.jobs.clock().now() + rest));
         self.is_hungry = true;

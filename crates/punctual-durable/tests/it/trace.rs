@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::bed::{Say, say, wait};
+use crate::bed::{HOUR, SECOND, Say, say, wait, with_faults};
 
 type Lines = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
 
@@ -99,4 +99,26 @@ fn what_went_wrong_is_in_the_log() {
         "WARN | a job has failed | say | acme | 2 | no such account",
     ];
     assert_eq!(lines, expected);
+}
+
+/// C51: an outage filled the log, several lines a second for as long as it lasted, and nothing said that it was over.
+#[test]
+fn an_outage_is_told_once_and_so_is_its_end() {
+    let told = &*TOLD;
+    let (bed, store) = with_faults();
+    // Without a seed, so that its node has a name that no other test has.
+    let jobs = wait(Jobs::builder().clock(&bed.clock).over(Arc::new(store.clone()))).unwrap();
+    let node = wait(jobs.start()).unwrap();
+    let id = node.id().to_string();
+    let job = wait(jobs.after(SECOND).enqueue(say("x"))).unwrap();
+    store.set_outage(true);
+    bed.advance(HOUR);
+    assert!(store.refusals() > 100, "it was asked again and again");
+    store.set_outage(false);
+    bed.advance(SECOND * 5);
+    wait(job.cancel()).unwrap();
+    let events = told.events.lock().unwrap();
+    let of_it = events.iter().filter(|event| event.get("node") == Some(&id));
+    let lines: Vec<String> = of_it.map(|event| format!("{} {}", event["level"], event["message"])).collect();
+    assert_eq!(lines, ["WARN the store could not be asked", "INFO the store can be asked again"]);
 }

@@ -24,14 +24,14 @@ fn a_server_that_crashes_and_comes_back_loses_nothing() {
         caller.tell("flow acme");
         acknowledged.extend((0..20).map(|_| caller.hear("ack").remove(0)));
     }
-    let before = nodes.each_mut().map(|node| node.status().warnings);
+    let before = nodes.each_mut().map(|node| node.status().complaints);
     server.stop();
     pause(AWAY);
-    let warnings = nodes.each_mut().map(|node| node.status().warnings);
+    let complaints = nodes.each_mut().map(|node| node.status().complaints);
     server.start_again();
     let mut client = site.client();
     let back = number(&mut client, "SELECT witness_clock()", &[]);
-    for (before, after) in before.into_iter().zip(warnings) {
+    for (before, after) in before.into_iter().zip(complaints) {
         let tries = after - before;
         // The loop rests up to a second between two, and so do the heart and the ear.
         assert!((1..100).contains(&tries), "{tries} complaints in {AWAY:?}");
@@ -54,5 +54,5 @@ fn a_server_that_crashes_and_comes_back_loses_nothing() {
     let ended = number(&mut client, "SELECT count(*) FROM history", &[]);
     assert!(acknowledged.len() >= 80 && ended == i64::try_from(acknowledged.len()).unwrap(), "{ended}");
     let report = approve(&mut client, "a crash of the server");
-    eprintln!("work went on after {took:?}; {warnings:?} complaints; {report:?}");
+    eprintln!("work went on after {took:?}; {complaints:?} complaints; {report:?}");
 }

@@ -102,8 +102,8 @@ impl Process {
     pub(crate) fn status(&mut self) -> Status {
         let said = self.ask("status", "status");
         let numbers: Vec<u64> = said.iter().map(|word| word.parse().unwrap()).collect();
-        let [node, warnings, wall] = numbers.try_into().unwrap();
-        Status { node, warnings, wall }
+        let [node, complaints, wall] = numbers.try_into().unwrap();
+        Status { node, complaints, wall }
     }
 
     /// Kills it: `kill -9`.
@@ -150,7 +150,7 @@ pub(crate) struct Status {
     /// Which node it is; another one after its lease was lost.
     pub(crate) node: u64,
     /// How often the store or the node complained.
-    pub(crate) warnings: u64,
+    pub(crate) complaints: u64,
     /// What it takes for the time, in seconds.
     pub(crate) wall: u64,
 }

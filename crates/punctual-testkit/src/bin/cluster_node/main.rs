@@ -20,7 +20,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, schema, lease, seconds] = arguments.as_slice() else { panic!("cluster_node URL SCHEMA LEASE_MS SKEW_S") };
     skew::set_wrong_by(seconds.parse().expect("seconds"));
-    let warnings = count_warnings();
+    let complaints = count_complaints();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.expect("threads").block_on(async {
         let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
@@ -30,17 +30,19 @@ fn main() {
         let named = format!("{url}{separator}application_name=process%20{}", std::process::id());
         let store = options.open(&named).await.expect("the store");
         let jobs = Jobs::builder().over(Arc::new(store.clone())).await.expect("the store");
-        Desk::new(jobs, store, &scribe::start(url, schema), warnings).obey().await;
+        Desk::new(jobs, store, &scribe::start(url, schema), complaints).obey().await;
     });
 }
 
-/// Counts what is warned of, and writes it to the standard error.
-fn count_warnings() -> Arc<AtomicU64> {
+/// Counts what went wrong, also what is not worth a warning again, and writes it to the standard error.
+fn count_complaints() -> Arc<AtomicU64> {
     let count = Arc::<AtomicU64>::default();
     let counted = count.clone();
-    punctual_testkit::warnings::hear(move |words| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        eprintln!("warning: {words:?}");
+    punctual_testkit::warnings::hear_from(tracing::Level::DEBUG, move |words| {
+        if words.contains_key("error") {
+            counted.fetch_add(1, Ordering::Relaxed);
+            eprintln!("complaint: {words:?}");
+        }
     });
     count
 }

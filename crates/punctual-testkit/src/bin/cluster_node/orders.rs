@@ -28,17 +28,17 @@ pub(crate) struct Desk {
     node: Option<Node>,
     /// Open: what is held may go.
     gate: watch::Sender<bool>,
-    warnings: Arc<AtomicU64>,
+    complaints: Arc<AtomicU64>,
     wanted: Mutex<BTreeMap<JobId, Handle<String>>>,
     /// Dropped: nothing more is enqueued.
     flow: Option<watch::Sender<()>>,
 }
 
 impl Desk {
-    pub(crate) fn new(jobs: Jobs, store: PostgresStore, scribe: &Scribe, warnings: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(jobs: Jobs, store: PostgresStore, scribe: &Scribe, complaints: Arc<AtomicU64>) -> Self {
         let (gate, is_open) = watch::channel(false);
         handlers::install(&jobs, scribe, &is_open);
-        Self { jobs, store, scribe: scribe.clone(), node: None, gate, warnings, wanted: Mutex::default(), flow: None }
+        Self { jobs, store, scribe: scribe.clone(), node: None, gate, complaints, wanted: Mutex::default(), flow: None }
     }
 
     /// Does what it is told, until it is told to stop.
@@ -113,8 +113,8 @@ impl Desk {
     fn status(&self) {
         let node = self.node.as_ref().map_or(0, |node| node.id().to_u64());
         let wall = Clock::system().wall().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-        let warnings = self.warnings.load(Ordering::Relaxed);
-        say(format_args!("status {node} {warnings} {wall}"));
+        let complaints = self.complaints.load(Ordering::Relaxed);
+        say(format_args!("status {node} {complaints} {wall}"));
     }
 
     /// Enqueues one job after the other, each until that is acknowledged.
