@@ -94,7 +94,7 @@ impl Default for Backoff {
     }
 }
 
-/// Why an attempt did not succeed, and what to do about it. Every error converts into one that is tried again.
+/// Why an attempt did not succeed, and what to do about it. Every error converts into one that is tried again, in a box or not; so do `anyhow::Error` and a text.
 ///
 /// # Example
 /// ```
@@ -227,9 +227,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-// Not an `Error` itself, so that every error can convert into it.
-impl<E: std::error::Error> From<E> for Failure {
+// Not an `Error` itself, so that every error can convert into it; also those that are none themselves, but hold one: boxes, and what applications collect errors in.
+impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
+        let error = error.into();
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
@@ -279,7 +280,11 @@ mod tests {
                 Some(&self.0)
             }
         }
-        let failure = Failure::from(Outer("x".parse::<i32>().unwrap_err()));
-        assert_eq!(failure.to_string(), "bad page number: invalid digit found in string");
+        let outer = || Outer("x".parse::<i32>().unwrap_err());
+        let boxed: Box<dyn std::error::Error + Send + Sync> = outer().into();
+        for failure in [Failure::from(outer()), Failure::from(boxed)] {
+            assert_eq!(failure, Failure::retry("bad page number: invalid digit found in string"));
+        }
+        assert_eq!(Failure::from("no such page"), Failure::retry("no such page"));
     }
 }
