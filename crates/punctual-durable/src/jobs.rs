@@ -129,6 +129,21 @@ impl Jobs {
     ///     });
     /// }
     /// ```
+    /// What handlers share, such as a pool of connections, each run gets a clone of:
+    /// ```
+    /// # use punctual_durable::{Job, Jobs};
+    /// # use std::sync::Arc;
+    /// # struct Pool;
+    /// fn install<J: Job<Output = ()>>(jobs: &Jobs, pool: Arc<Pool>) {
+    ///     jobs.on(move |_job: J, _ctx| {
+    ///         let pool = pool.clone();
+    ///         async move {
+    ///             drop(pool);
+    ///             Ok(())
+    ///         }
+    ///     });
+    /// }
+    /// ```
     pub fn on<J, F, Fut>(&self, handler: F)
     where
         J: Job,

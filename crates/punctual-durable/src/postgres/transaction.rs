@@ -98,7 +98,9 @@ impl Plan {
     /// committed. A refusal leaves the transaction as it was.
     ///
     /// # Errors
-    /// As [`enqueue`](Self::enqueue); and if the store is no PostgreSQL store, or the plan says `while_wanted`, which a transaction cannot.
+    /// As [`enqueue`](Self::enqueue); and if the store is no PostgreSQL store, or the plan says `while_wanted`, which a transaction cannot. After a
+    /// [store's error](crate::Problem::Store) do not commit: the statement may have failed, which broke the transaction, and the driver takes the rollback that PostgreSQL makes of such a
+    /// commit for a success.
     ///
     /// # Example
     /// ```no_run
