@@ -171,7 +171,7 @@ fn a_dead_node_whose_job_somebody_has_in_hand_holds_up_nothing_else() {
     let (jobs, store, ran) = process(&schema, &clock);
     block_on(store.join(beat(NODE, &["k"]))).unwrap();
     block_on(store.enqueue(vec![NewJob::new(JobId::from_u128(9), "k")])).unwrap().remove(0).unwrap();
-    let claim = Claim { node: NODE, max: 1, kinds: Arc::from([("k".to_owned(), 1)]), ahead: 0, spare: 0 };
+    let claim = Claim { node: NODE, max: 1, kinds: Arc::from([("k".to_owned(), 1)]), ahead: 0, spare: 0, era: 0 };
     assert_eq!(block_on(store.claim(claim)).unwrap().jobs.len(), 1);
     clock.advance(11 * SECOND).unwrap();
     let mut client = schema.connect();
