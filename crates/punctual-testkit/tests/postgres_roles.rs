@@ -122,11 +122,11 @@ const MAY_CALL: [(&str, &str); 4] = [
     ),
     (
         "nobody",
-        "absorb absorb_work account admit catch_up catch_up_of choose choose_a_few choose_with_care count_on doors drop_partitions enqueue_one expire
+        "absorb absorb_work account admit catch_up catch_up_of charge choose choose_a_few choose_with_care count_on doors drop_partitions enqueue_one expire
          expire_one expiry_error meet misfit take_turns tell_new
          find_job foresee forget_ended give_up grant_roles hear_of index_days instant is_known later let_go live_of lock_job lose make_partitions move
-         nanos new_id next_tend numbers open_doors present promote ran_by settle starts take_interest take_news take_waiting tally tell_ended
-         wait_for_turn",
+         nanos new_id next_tend numbers open_doors outlook present promote ran_by settle starts take_interest take_news take_waiting tally tell_ended
+         wait_for_turn whose_turn",
     ),
 ];
 

@@ -59,7 +59,7 @@ const MIGRATIONS: [Migration; 1] =
 const FUNCTIONS_VERSION: i32 = 1;
 
 /// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
-const FUNCTIONS: [&str; 88] = [
+const FUNCTIONS: [&str; 91] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
     include_str!("queries/account.sql"),
@@ -68,6 +68,7 @@ const FUNCTIONS: [&str; 88] = [
     include_str!("queries/cancel_tenant.sql"),
     include_str!("queries/catch_up.sql"),
     include_str!("queries/catch_up_of.sql"),
+    include_str!("queries/charge.sql"),
     include_str!("queries/choose.sql"),
     include_str!("queries/choose_a_few.sql"),
     include_str!("queries/choose_with_care.sql"),
@@ -119,6 +120,7 @@ const FUNCTIONS: [&str; 88] = [
     include_str!("queries/next_tend.sql"),
     include_str!("queries/nodes.sql"),
     include_str!("queries/numbers.sql"),
+    include_str!("queries/outlook.sql"),
     include_str!("queries/pause_schedule.sql"),
     include_str!("queries/present.sql"),
     include_str!("queries/promote.sql"),
@@ -147,6 +149,7 @@ const FUNCTIONS: [&str; 88] = [
     include_str!("queries/wait_for.sql"),
     include_str!("queries/wait_for_turn.sql"),
     include_str!("queries/want.sql"),
+    include_str!("queries/whose_turn.sql"),
     include_str!("queries/roles.sql"),
 ];
 

@@ -28,7 +28,6 @@ DECLARE
     served bigint;
     -- Who can run is found out before all are put in order, and not after that.
     is_thorough boolean := false;
-    far numeric;
     open_kinds text[] := asked;
     open_rooms bigint[] := rooms;
     names text[];
@@ -61,10 +60,6 @@ DECLARE
     queue text;
     queue_at bigint;
     queue_seq bigint;
-    is_rated boolean;
-    has_ticks boolean;
-    -- What comes after the jobs.
-    answer claimed;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
@@ -76,8 +71,7 @@ BEGIN
     INTO has_due, has_near, has_news, may_wait, has_chance, v
     FROM node WHERE id = to_node AND (era <= of_era) IS NOT FALSE;
     IF NOT FOUND THEN
-        answer.more := false;
-        RETURN NEXT answer;
+        RETURN QUERY SELECT (NULL::job).*, false, NULL::bigint, NULL::bigint, NULL::bigint;
         RETURN;
     END IF;
     IF has_due THEN
@@ -102,35 +96,9 @@ BEGIN
 
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part of what is wanted.
-        far := v + 9000000000000000000;
         -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so thousands of them are through in a few rounds.
         served := greatest(ceil(n / least(greatest(n / 16, 1), 4)::numeric), cardinality(tried));
-        -- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its
-        -- limit counts if the ledger knows of runs that have ended. That, and whether they have such work, is asked of the first ones only, and of all if those
-        -- were not enough.
-        -- (`SELECT` before a variable that is an array: otherwise it would be copied for each row.)
-        SELECT coalesce(array_agg(p.name), '{}'), array_agg(p.name) FILTER (WHERE p.running + n > p.running_max), sum(p.weight),
-               n_spare > 0 AND bool_or(p.rate_gap IS NOT NULL OR 2 * (p.running + n) > p.running_max)
-        INTO names, full_names, weights, is_near
-        FROM (
-            SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight
-            FROM (SELECT o.ctid AS row FROM tenant o
-                  WHERE o.has_work AND NOT o.paused
-                    AND (NOT is_thorough OR (o.kinds && (SELECT open_kinds)
-                         AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))))
-                    AND (o.rate_next - o.rate_tolerance <= t_ns) IS NOT FALSE
-                    AND o.name <> ALL ((SELECT tried)::text[])
-                  -- The same as by `greatest(finish, v)`, those that go on after those that come anew, and of these whoever has waited longest for a turn first; but small
-                  -- numbers are compared.
-                  ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish < v OR o.finish > far THEN o.finish END,
-                           o.number LIMIT 4 * (served + 1)) o
-            CROSS JOIN LATERAL (
-                SELECT p.name, p.running, p.running_max, p.rate_gap, p.weight FROM tenant p
-                WHERE p.ctid = o.row AND p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
-                  AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-                  AND (p.rate_next - p.rate_tolerance <= t_ns) IS NOT FALSE
-                FOR NO KEY UPDATE SKIP LOCKED) p
-            LIMIT served + 1) p;
+        SELECT * INTO names, full_names, weights, is_near FROM whose_turn(served, is_thorough, open_kinds, tried, n, n_spare, v, t_ns);
         IF NOT is_thorough AND cardinality(names) <= served THEN
             is_thorough := true;
             CONTINUE WHEN EXISTS (SELECT FROM tenant o WHERE o.has_work OFFSET 4 * (served + 1));
@@ -214,35 +182,13 @@ BEGIN
             WHERE j.tenant = names[1] AND j.kind = queue AND (j.order_at, j.seq) >= (queue_at, queue_seq) AND j.stage = 'ready' ORDER BY j.order_at, j.seq LIMIT 1;
         END IF;
 
-        -- What they were given, and where their ready jobs begin now. Those of which nothing could be had are not asked again in this
-        -- claim.
-        IF chosen.is_plain IS NOT NULL THEN
-            UPDATE tenant p SET
-                running = p.running + g.jobs, ready = p.ready - g.jobs, finish = g.finish,
-                rate_next = CASE WHEN p.rate_gap IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
-                kinds = CASE WHEN g.seq IS NULL THEN '{}' ELSE p.kinds END, first_at = array_remove(ARRAY[g.at], NULL), first_seq = array_remove(ARRAY[g.seq], NULL),
-                has_work = g.seq IS NOT NULL
-            FROM unnest(chosen.gainers, chosen.gains, chosen.finishes, chosen.is_plain, chosen.next_at, chosen.next_seq) AS g (name, jobs, finish, is_plain, at, seq) WHERE g.is_plain AND p.name = g.name;
-        END IF;
+        -- Those of which nothing could be had are not asked again in this claim.
         IF (cardinality(chosen.used) >= least(cardinality(names), served)) IS NOT TRUE THEN
             in_vain := ARRAY(SELECT m FROM unnest(names) WITH ORDINALITY AS m (m, place) WHERE (m = ANY (chosen.used)) IS NOT TRUE AND place <= served);
             tried := tried || in_vain;
             chosen.gainers := chosen.gainers || in_vain;
         END IF;
-        IF cardinality(chosen.gainers) > cardinality(chosen.is_plain) OR false = ANY (chosen.is_plain) OR chosen.is_plain IS NULL THEN
-            UPDATE tenant p SET
-                running = p.running + coalesce(g.jobs, 0), ready = p.ready - coalesce(g.jobs, 0), finish = coalesce(g.finish, p.finish),
-                rate_next = CASE WHEN p.rate_gap IS NULL OR g.jobs IS NULL THEN p.rate_next ELSE greatest(p.rate_next, t_ns) + g.jobs * p.rate_gap END,
-                (kinds, first_at, first_seq, has_work) = (
-                    SELECT coalesce(array_agg(q.kind), '{}'), coalesce(array_agg(q.at), '{}'), coalesce(array_agg(q.seq), '{}'), count(*) > 0
-                    FROM (SELECT q.kind, coalesce(f.order_at, q.at) AS at, coalesce(f.seq, q.seq) AS seq
-                          FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq) LEFT JOIN LATERAL (
-                              SELECT j.order_at, j.seq FROM job j
-                              WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                              ORDER BY j.order_at, j.seq LIMIT 1) f ON true
-                          WHERE q.kind <> ALL (open_kinds) OR f.seq IS NOT NULL) q)
-            FROM unnest(chosen.gainers, chosen.gains, chosen.finishes, chosen.is_plain) AS g (name, jobs, finish, is_plain) WHERE g.is_plain IS NOT TRUE AND p.name = g.name;
-        END IF;
+        PERFORM charge(chosen, open_kinds, t_ns);
 
         IF chosen.rows IS NOT NULL THEN
             got := got || chosen.ids;
@@ -273,34 +219,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- Whether there is more; when the next job falls due (what is due and still not ready, somebody else has in hand, and may have for
-    -- long); of those whom only their rate holds back, when the first may start; and when there is something to tend.
-    SELECT cardinality(open_kinds) > 0 AND (is_contended OR EXISTS (
-               SELECT FROM tenant p
-               WHERE p.has_work AND NOT p.paused AND p.kinds && (SELECT open_kinds)
-                 AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-                 AND (p.rate_next - p.rate_tolerance <= t_ns) IS NOT FALSE
-                 AND p.name <> ALL ((SELECT tried)::text[]))),
-           (SELECT CASE WHEN s.due > t OR promoted > 0 THEN s.due ELSE t + 5000 END FROM sched s WHERE s.due <= 4000000000000000000 ORDER BY s.due, s.seq LIMIT 1),
-           EXISTS (SELECT FROM tenant p WHERE p.has_work AND p.rate_gap IS NOT NULL),
-           EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused), next_tend(t)
-    INTO answer.more, answer.due_at, is_rated, has_ticks, answer.tend_at;
-    IF is_rated THEN
-        SELECT min((p.rate_next - p.rate_tolerance + 999) / 1000) INTO answer.again_at
-        FROM tenant p
-        WHERE p.has_work AND p.rate_gap IS NOT NULL AND NOT p.paused
-          AND (p.running_max IS NULL OR p.running < p.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = p.name AND l.running < 0))
-          AND p.rate_next - p.rate_tolerance > t_ns
-          AND EXISTS (SELECT FROM unnest(p.kinds, p.first_at, p.first_seq) AS q (kind, at, seq), job j
-                      WHERE q.kind = ANY (open_kinds) AND j.tenant = p.name AND j.kind = q.kind AND (j.order_at, j.seq) >= (q.at, q.seq) AND j.stage = 'ready'
-                        AND (j.expires_at > t) IS NOT FALSE
-                        AND (NOT j.alone OR NOT EXISTS (SELECT FROM job o WHERE o.alone AND o.stage = 'running')));
-    END IF;
-    IF has_ticks AND EXISTS (SELECT FROM schedule c WHERE c.next <= t AND NOT c.paused AND NOT EXISTS (SELECT FROM job j WHERE j.id = c.last)
-                               AND NOT EXISTS (SELECT FROM sched s WHERE s.id = c.last)) THEN
-        answer.tend_at := least(answer.tend_at, t);
-    END IF;
-    RETURN NEXT answer;
+    RETURN NEXT outlook(open_kinds, tried, is_contended, promoted > 0, t);
 END $$ SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off SET enable_sort = off
 SET jit = off SET plan_cache_mode = force_generic_plan;
