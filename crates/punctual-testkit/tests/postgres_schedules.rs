@@ -111,7 +111,7 @@ fn a_tick_that_waits_for_a_lock_is_said_to_be_held() {
         holder.batch_execute(hold).unwrap();
         assert_eq!(fire(1), Fired::Held, "{hold}");
         holder.rollback().unwrap();
-        assert_eq!(block_on(store.schedules(None, 9)).unwrap(), [due.clone()]);
+        assert_eq!(block_on(store.schedules(None, 9)).unwrap(), std::slice::from_ref(&due));
     }
     assert_eq!(fire(2), Fired::Enqueued(JobId::from_u128(2)));
 }
