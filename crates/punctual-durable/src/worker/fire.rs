@@ -85,7 +85,9 @@ impl Firing {
     fn take(&mut self, schedules: Vec<Schedule>, now: Timestamp) {
         let names: HashSet<&str> = schedules.iter().map(|due| due.name.as_str()).collect();
         self.held.retain(|held| names.contains(held.name.as_str()));
-        let tried = if self.again_at.is_some_and(|at| at > now) { 0 } else { self.held.len().min(FEW) };
+        // No longer than that, though the store's clock may have been set back meanwhile.
+        let rest = self.again_at.is_some_and(|at| now < at && at <= now.after(HELD_REST));
+        let tried = if rest { 0 } else { self.held.len().min(FEW) };
         if tried > 0 {
             self.again_at = None;
             self.held.rotate_left(tried);
@@ -182,5 +184,67 @@ impl Worker {
         if !std::mem::take(&mut self.firing).is_over() {
             self.tend = Tend::Now;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual::Missed;
+
+    use super::*;
+    use crate::id::JobId;
+    use crate::store::{NewJob, Rule};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
+
+    fn due(names: &str, tenant: &str) -> Vec<Schedule> {
+        let one = |name: char| Schedule {
+            name: name.to_string(),
+            rule: Rule::Every { period: Duration::from_secs(1), anchor: NOW },
+            missed: Missed::Once,
+            template: NewJob { tenant: tenant.to_owned(), ..NewJob::new(JobId::from_u128(1), "k") },
+            next: Some(NOW),
+            paused: false,
+            last: None,
+            fired: 0,
+            missed_count: 0,
+        };
+        names.chars().map(one).collect()
+    }
+
+    /// What is asked for after a look, in order.
+    fn asked(firing: &mut Firing, now: Timestamp) -> String {
+        firing.take([due("abcdef", "held"), due("z", "free")].concat(), now);
+        firing.due.drain(..).map(|due| due.name).collect()
+    }
+
+    /// C36
+    #[test]
+    fn those_that_are_held_up_come_last_and_a_few_at_a_time() {
+        let mut firing = Firing::default();
+        firing.take([due("abcdef", "held"), due("z", "free")].concat(), NOW);
+        let again_at = NOW.after(HELD_REST);
+        let first: Vec<Schedule> = firing.due.drain(..FEW).collect();
+        let mut left = Vec::new();
+        for schedule in first {
+            firing.hold(schedule.into(), again_at);
+            left.push(firing.due.iter().map(|due| due.name.as_str()).collect::<String>());
+        }
+        assert_eq!(left, ["zef", "z", "z", "z"]);
+        assert_eq!((firing.due.drain(..).count(), firing.again_at()), (1, Some(again_at)));
+        assert_eq!(asked(&mut firing, NOW), "z");
+        let tries = [again_at, again_at, again_at].map(|at| asked(&mut firing, at));
+        assert_eq!(tries, ["zabef", "zabcd", "zcdef"], "in turn");
+        firing.passed(due("d", "held").remove(0));
+        assert_eq!((asked(&mut firing, again_at), firing.again_at()), ("abcdefz".to_owned(), None));
+    }
+
+    /// A clock that is set back by an hour does not put them off for one.
+    #[test]
+    fn a_rest_is_no_longer_than_it_was_to_be() {
+        let mut firing = Firing::default();
+        let [held] = due("a", "held").try_into().expect("one");
+        firing.hold(Held::from(held), NOW.after(HELD_REST));
+        assert_eq!(asked(&mut firing, NOW.before(Duration::from_secs(3600))), "bcdefza");
     }
 }
