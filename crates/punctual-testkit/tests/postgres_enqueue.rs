@@ -136,6 +136,20 @@ fn alike(number: u32, arguments: &[(&str, &str)]) -> String {
     format!("SELECT status FROM enqueue_alike(ids => {ids}, payloads => '{{1}}', {})", named.join(", "))
 }
 
+/// C47: who says how long a key stays taken, or what to do if it is, and forgets the key, was told that the job is new, each time, and had as many of them.
+#[test]
+fn what_is_said_of_a_key_that_is_not_given_is_refused() {
+    let (_schema, mut client) = open();
+    let told = "bad unique_period and on_conflict go with a unique_key, which is not given";
+    for arguments in ["unique_period => '1 day'", "on_conflict => 'join'"] {
+        let enqueue = |more: &str| format!("SELECT status, detail FROM enqueue('k', {arguments}{more})");
+        assert_eq!(one(&mut client, &enqueue("")), told);
+        let with_key = enqueue(&format!(", unique_key => $${arguments}$$"));
+        assert!(one(&mut client, &with_key).starts_with("new"), "{arguments}");
+    }
+    assert!(one(&mut client, "SELECT status, detail FROM enqueue('k', on_conflict => 'reject')").starts_with("new"));
+}
+
 /// C36: a job was taken in with words that an index could not hold, and then it could not fall due, or not end; one with numbers that no node can read could not be
 /// given out. From then on every claim, or every finish of its node, failed. Now no door takes it, nothing is written, and what is wrong is said.
 #[test]

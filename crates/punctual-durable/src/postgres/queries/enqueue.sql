@@ -45,6 +45,7 @@ BEGIN
         WHEN deadline IS NOT NULL AND deadline_after IS NOT NULL THEN 'give deadline or deadline_after, not both'
         WHEN least(after, deadline_after, start_within, run_timeout, backoff_base, backoff_cap, unique_period) < interval '0' THEN 'no time may be negative'
         WHEN on_conflict NOT IN ('reject', 'join', 'replace') THEN format('on_conflict is %L, and must be reject, join or replace', on_conflict)
+        WHEN unique_key IS NULL AND (unique_period IS NOT NULL OR on_conflict <> 'reject') THEN 'unique_period and on_conflict go with a unique_key, which is not given'
         WHEN least(cost, max_attempts, max_crashes) = 0 THEN 'cost, max_attempts and max_crashes must be at least 1'
         ELSE misfit(kind, tenant, unique_key, NULL, tags, priority, cost, max_attempts, max_crashes, NULL, NULL, NULL)
     END;
