@@ -281,6 +281,7 @@ impl Shared {
         let rows = self.line.say(CLOCK.what, &self.database.sql(CLOCK, "*", 0), &[]).await?;
         if let Some(row) = rows.first() {
             self.clock.heard(sent, Reader::new(CLOCK.what, row).next()?);
+            self.database.measured(self.clock.local().now() - sent, self.lease);
         }
         Ok(())
     }

@@ -247,3 +247,35 @@ fn a_slow_answer_costs_no_connection() {
     }
     assert_eq!(proxy.counts().connections, connections);
 }
+
+/// C38, C39: a network that gets slower and slower, until a round trip takes two seconds, costs a node neither its lease nor a connection, and everything runs once. Once
+/// whatever took longer than three seconds was begun again, over new connections, which are made by five round trips and answer for the first time after two more:
+/// eight jobs ran in a minute and a half, and the lease was lost.
+#[test]
+fn a_node_is_as_patient_as_the_network_is_slow() {
+    const LEASE: Duration = Duration::from_secs(20);
+    let schema = Schema::new();
+    let (proxy, url) = proxied(schema.url());
+    let (far, near) = (open(LEASE, &schema, &url), open(LEASE, &schema, schema.url()));
+    let runs = told(&far);
+    let node = block_on(far.node().workers(10).start()).unwrap();
+    let (was, at_start) = (node.id(), proxy.counts().connections);
+    let began = Instant::now();
+    let mut number = 0;
+    for delay in [500, 500, 500, 1_000, 1_000, 1_000].map(Duration::from_millis) {
+        proxy.delay(delay);
+        let jobs = (number..).take(10).map(Note).collect::<Vec<_>>();
+        assert!(block_on(near.now().enqueue_many(jobs)).iter().all(Result::is_ok));
+        let mut ran: Vec<_> = (0..10).map(|_| runs.recv_timeout(PATIENCE).unwrap()).collect();
+        ran.sort_unstable();
+        assert_eq!(ran, (number..number + 10).map(|number| (number, 1)).collect::<Vec<_>>(), "{:?}", began.elapsed());
+        number += 10;
+    }
+    let (asked, counts) = (Instant::now(), proxy.counts());
+    assert_eq!(block_on(far.totals()).unwrap().ready, 0);
+    assert!(asked.elapsed() >= Duration::from_secs(2), "the fault happened");
+    assert_eq!((node.id(), counts.connections), (was, at_start), "it has its lease, and all it needs");
+    proxy.pass();
+    block_on(node.shutdown(PATIENCE));
+    assert!(runs.try_recv().is_err(), "one ran twice");
+}

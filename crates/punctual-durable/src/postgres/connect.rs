@@ -1,7 +1,7 @@
 //! Connections: those that operations share, and how one is made.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,9 @@ const ELSEWHERE_MAX: usize = 2;
 /// How long a node waits for an answer before it asks again, unless it has found that to be too short: a connection that was lost without
 /// a word must not hold its work up for as long as a caller may be ready to wait.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// So many round trips it waits at the least: a connection is made by five, and its first answer takes two more.
+const ROUND_TRIPS: u32 = 8;
 
 /// How many connections of a node, and of callers, are made and made ready before it begins. Of callers others are, when more is asked for at a time. Those of a
 /// node are all it can have: a heartbeat that comes when it claims, finishes and tends must not wait until another is made, which takes six times as long.
@@ -74,6 +77,8 @@ pub(super) struct Database {
     hosts: Hosts,
     schema: SchemaName,
     timeout: Duration,
+    /// How long the network takes for an answer, in microseconds, as it was last measured.
+    round_trip: AtomicU64,
     /// What a node asked for that took longer than it waited, and how long it waits now.
     slow: Mutex<HashMap<&'static str, Duration>>,
     /// Every connection so far goes to the server itself, so statements can be prepared.
@@ -105,7 +110,16 @@ impl Database {
         let of_node = OF_NODE.min(pool_size / 2);
         let callers = pool(pool_size - of_node)?;
         let node = if of_node == 0 { callers.clone() } else { pool(of_node)? };
-        Ok(Self { callers, node, hosts, schema, timeout, slow: Mutex::default(), can_prepare })
+        Ok(Self {
+            callers,
+            node,
+            hosts,
+            schema,
+            timeout,
+            round_trip: AtomicU64::new(0),
+            slow: Mutex::default(),
+            can_prepare,
+        })
     }
 
     pub(super) fn schema(&self) -> &SchemaName {
@@ -115,6 +129,18 @@ impl Database {
     /// How long to wait for an answer.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Something short was answered after this time. A connection that is lost must be noticed within the lease, however slow they all are.
+    pub(super) fn measured(&self, round_trip: Duration, lease: Duration) {
+        let micros = round_trip.min(lease / ROUND_TRIPS).as_micros();
+        // Relaxed: whoever waits a moment too short or too long because of this asks again.
+        self.round_trip.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How long to wait for what is done at once, over the network as it is.
+    pub(super) fn patience(&self) -> Duration {
+        PATIENCE.max(Duration::from_micros(self.round_trip.load(Ordering::Relaxed)) * ROUND_TRIPS)
     }
 
     /// Whether statements are prepared.
@@ -278,7 +304,8 @@ impl<'a> Tries<'a> {
     pub(super) fn new(database: &'a Database, function: Function) -> Self {
         let elsewhere = if function.is_repeatable { ELSEWHERE_MAX } else { 0 };
         let patience = if function.is_of_node {
-            database.slow().get(function.name).copied().unwrap_or(PATIENCE).min(database.timeout)
+            let slow = database.slow().get(function.name).copied().unwrap_or_default();
+            slow.max(database.patience()).min(database.timeout)
         } else {
             database.timeout
         };

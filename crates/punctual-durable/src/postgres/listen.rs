@@ -99,7 +99,7 @@ async fn begin(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Fault> {
         client.batch_execute(&format!("LISTEN {channel}")).await?;
         Ok((client, wire))
     };
-    let connected = tokio::time::timeout(TIMEOUT, connecting).await;
+    let connected = tokio::time::timeout(TIMEOUT.max(shared.database.patience()), connecting).await;
     let (client, wire) = connected.map_err(|_| Fault::timed_out(LISTENING, "it took too long"))?.map_err(fault)?;
     shared.line.set(Some(Arc::new(client)));
     shared.measure().await?;

@@ -146,8 +146,8 @@ impl PostgresOptions {
     /// How long to wait for the database's answer; 30 s by default, and with less than 100 ms nothing is opened. What takes longer is cancelled, and an error that
     /// [is transient](StoreError::is_transient). It is this process that watches, so it holds behind a pooler too.
     ///
-    /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, then 6 s, and so on up to this: so a connection
-    /// that was lost without a word does not hold its work up, and a slow database has its time.
+    /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, or eight round trips of the network if those take longer,
+    /// then twice that, and so on up to this: so a connection that was lost without a word does not hold its work up, and a slow database has its time.
     ///
     /// # Example
     /// ```
