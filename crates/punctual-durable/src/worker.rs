@@ -179,11 +179,14 @@ impl Worker {
     pub(crate) async fn introduce(&mut self) -> Result<(), StoreError> {
         let kinds = self.jobs.handlers().kinds();
         let paused = self.shared.lock().paused.iter().cloned().collect();
-        self.has_news |= self.jobs.heart().describe(|beat| {
+        let is_news = self.jobs.heart().describe(|beat| {
             beat.kinds = kinds.iter().map(|&kind| kind.to_owned()).collect();
             beat.paused = paused;
             beat.workers = self.workers;
         });
+        self.has_news |= is_news;
+        // What it can run only now may have waited.
+        self.is_hungry |= is_news;
         if self.has_news {
             self.jobs.store().heartbeat(self.jobs.heart().beat()).await?;
             self.has_news = false;

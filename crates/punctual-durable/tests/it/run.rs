@@ -93,6 +93,25 @@ fn a_paused_kind_waits_until_it_is_resumed() {
     });
 }
 
+/// C42: a node that handled another kind meanwhile, and so had asked and found nothing, did not ask for the kind that was resumed: the job waited for the next thing to
+/// happen there, over a network for the poll.
+#[test]
+fn what_waits_for_a_kind_begins_when_it_is_resumed_also_beside_others() {
+    on_every_store(|bed| {
+        let log = Log::default();
+        bed.jobs.on(log.handler());
+        bed.jobs.on(|shout: Shout, _| std::future::ready(Ok(shout.0)));
+        let node = wait(bed.jobs.start()).unwrap();
+        node.pause("say");
+        wait(bed.jobs.now().enqueue(say("x"))).unwrap().detach();
+        bed.settle();
+        assert!(log.lines().is_empty());
+        node.resume("say");
+        bed.settle();
+        assert_eq!(log.lines(), ["x"]);
+    });
+}
+
 /// No more jobs at once than there are workers, and no more of a kind than it may have.
 #[test]
 fn workers_and_concurrency_are_bounds() {
