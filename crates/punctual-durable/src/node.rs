@@ -239,7 +239,10 @@ impl Node {
     }
 
     /// Takes no more jobs, lets those that run finish for up to `grace`, then tells them to stop and gives them back to the store, with
-    /// the attempt not counted.
+    /// the attempt not counted. It has ended when the store knows all of this, or the lease has ended, which says the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the node, so that the grace is over.
     ///
     /// # Example
     /// ```
@@ -370,8 +373,9 @@ impl Shared {
     fn stop(&self, grace: Duration, tell: Option<oneshot::Sender<NodeReport>>) {
         {
             let mut state = self.lock();
-            if state.stop.is_none() {
-                state.stop = Some(Stopping { grace, tell });
+            match &mut state.stop {
+                Some(stop) => stop.grace = grace,
+                None => state.stop = Some(Stopping { grace, tell }),
             }
         }
         self.bell.ring();

@@ -217,7 +217,7 @@ impl Worker {
     fn collect(&mut self) {
         let (done, stop, is_asked, rang) = {
             let mut state = self.shared.lock();
-            let stop = if self.stopping.is_none() { state.stop.take() } else { None };
+            let stop = state.stop.take();
             let rang = std::mem::take(&mut state.rang);
             let asked = std::mem::take(&mut state.drains);
             let is_asked = !asked.is_empty();

@@ -19,6 +19,11 @@ pub(super) struct Shutdown {
 
 impl Worker {
     pub(super) fn begin_shutdown(&mut self, stop: crate::node::Stopping) {
+        // Whoever asked for it waits no longer: the grace is over.
+        if let Some(stopping) = &self.stopping {
+            stopping.is_over.store(true, Ordering::Release);
+            return;
+        }
         // What is given from now on would find nobody, and the lease of this process would keep it from others.
         self.listener.ask(false);
         let is_over = Arc::new(AtomicBool::new(stop.grace.is_zero()));

@@ -181,3 +181,21 @@ fn a_node_can_be_started_again_after_it_was_dropped() {
         assert_eq!(wait(job.result()).unwrap(), "again");
     });
 }
+
+/// A node that is dropped stops at once, also if it was about to stop with more grace: whoever does not wait any longer for its shutdown wants that.
+#[test]
+fn whoever_waits_no_longer_for_a_shutdown_stops_the_node_at_once() {
+    on_every_store(|bed| {
+        let _go = held_up(&bed.jobs);
+        let node = wait(bed.jobs.start()).unwrap();
+        let job = wait(bed.jobs.now().enqueue(say("x"))).unwrap();
+        bed.settle();
+        let mut shutdown = Box::pin(node.shutdown(HOUR));
+        assert!(shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        bed.settle();
+        drop(shutdown);
+        bed.settle();
+        let record = wait(bed.jobs.get(job.id())).unwrap().unwrap();
+        assert_eq!((record.state.stage, record.attempt), (Stage::Ready, 0));
+    });
+}
