@@ -14,6 +14,7 @@
 mod alarm;
 mod claim;
 mod fire;
+mod held;
 mod shutdown;
 mod stops;
 mod tend;
@@ -41,6 +42,7 @@ use crate::signals::{Heard, Listener};
 use crate::store::{Claim, Claimed, Finish, Finished, Fired, Reply, Schedule, Tended, Verdict};
 use crate::time::Timestamp;
 use fire::Firing;
+use held::Held;
 use shutdown::Shutdown;
 use tend::Tend;
 
@@ -57,8 +59,9 @@ pub(crate) struct Worker {
     running: HashMap<(JobId, u64), Run>,
     reserve: Reserve,
     finishes: Vec<Finish>,
+    held: Held,
     /// What the store was asked and has yet to answer, and what it has answered.
-    finishing: Option<(Vec<Finish>, Reply<Vec<Finished>>)>,
+    finishing: Option<(Told, Reply<Vec<Finished>>)>,
     claiming: Option<(Claim, Reply<Claimed>)>,
     tending: Option<((), Reply<Tended>)>,
     pruning: Option<((), Reply<usize>)>,
@@ -104,10 +107,16 @@ pub(crate) struct Worker {
     stopping: Option<Shutdown>,
 }
 
+/// Ends of runs that the store was told of, since this instant.
+struct Told {
+    ends: Vec<Finish>,
+    since: Instant,
+}
+
 /// What was asked, and what the store says to it.
 #[derive(Default)]
 struct Answers {
-    finished: Option<Answer<Vec<Finish>, Vec<Finished>>>,
+    finished: Option<Answer<Told, Vec<Finished>>>,
     claimed: Option<Answer<Claim, Claimed>>,
     tended: Option<Answer<(), Tended>>,
     pruned: Option<Answer<(), usize>>,
@@ -146,6 +155,7 @@ impl Worker {
             concurrency,
             running: HashMap::new(),
             finishes: Vec::new(),
+            held: Held::default(),
             finishing: None,
             claiming: None,
             tending: None,
@@ -256,6 +266,7 @@ impl Worker {
         self.shared.lock().snapshot.overlaps += overlaps.sum::<u64>();
         self.reserve.take();
         self.finishes.clear();
+        self.held.take();
         self.early_stops.clear();
         // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
@@ -292,9 +303,9 @@ impl Worker {
         self.introduce().await?;
         self.reconcile().await?;
         let (may_finish, may_claim) = (self.may_finish(), self.may_claim());
-        if may_finish && !self.finishes.is_empty() {
-            let finishes = std::mem::take(&mut self.finishes);
-            self.finishing = Some((finishes.clone(), self.jobs.store().finish(self.node, finishes)));
+        if may_finish && let Some(ends) = self.next_finishes() {
+            let told = Told { ends: ends.clone(), since: self.jobs.clock().now() };
+            self.finishing = Some((told, self.jobs.store().finish(self.node, ends)));
         }
         if self.tend == Tend::Now {
             self.begin_tending();
@@ -339,9 +350,9 @@ impl Worker {
         let early = std::mem::take(&mut self.early_stops);
         self.heed_stops(early);
         match finished {
-            Some((finishes, Ok(answers))) => self.finished(&finishes, &answers),
-            Some((finishes, Err(error))) => {
-                self.finishes.splice(..0, finishes);
+            Some((told, Ok(answers))) => self.finished(told, &answers),
+            Some((told, Err(error))) => {
+                self.finishes.splice(..0, told.ends);
                 is_well = Err(error);
             }
             None => {}
@@ -384,19 +395,22 @@ impl Worker {
 
     /// Whether a run is under way here, or its end is.
     fn is_known(&self, id: JobId, fence: u64) -> bool {
-        let runs = self.running.contains_key(&(id, fence)) || self.reserve.contains(id, fence);
-        let finishing = self.finishing.iter().flat_map(|(finishes, _)| finishes);
-        runs || self.finishes.iter().chain(finishing).any(|finish| (finish.id, finish.fence) == (id, fence))
+        self.running.contains_key(&(id, fence)) || self.reserve.contains(id, fence) || self.has_ended(id, fence)
     }
 
-    fn finished(&mut self, finishes: &[Finish], answers: &[Finished]) {
+    fn finished(&mut self, Told { ends, since }: Told, answers: &[Finished]) {
+        let (held, ends): (Vec<_>, Vec<_>) =
+            ends.into_iter().zip(answers).partition(|(_, answer)| **answer == Finished::Held);
+        if !held.is_empty() {
+            self.hold(held.into_iter().map(|(finish, _)| finish), since);
+        }
         // The next of its series may have waited for its end.
         if self.has_tick_ended {
-            self.has_tick_ended = !self.finishes.is_empty();
+            self.has_tick_ended = !self.finishes.is_empty() || !self.held.is_empty();
             self.want_tend();
         }
         let mut state = self.shared.lock();
-        for (finish, answer) in finishes.iter().zip(answers) {
+        for (finish, answer) in ends {
             let counter = match (&finish.verdict, answer) {
                 (_, Finished::Stale) => &mut state.snapshot.other,
                 (Verdict::Succeeded(_), _) => &mut state.snapshot.succeeded,
@@ -414,6 +428,7 @@ impl Worker {
         self.hear(heard);
         let is_idle = self.running.is_empty()
             && self.reserve.is_empty()
+            && self.held.is_empty()
             && !self.has_asked()
             && !self.has_more_to_do()
             && self.firing.again_at().is_none()
@@ -465,7 +480,7 @@ impl Worker {
         let has_more = self.should_tend()
             || self.firing.may_ask()
             || self.may_reconcile()
-            || (self.may_finish() && !self.finishes.is_empty())
+            || (self.may_finish() && self.has_finishes())
             || (self.may_claim() && self.is_hungry && !self.open_kinds().is_empty());
         has_more && self.jobs.heart().is_joined()
     }

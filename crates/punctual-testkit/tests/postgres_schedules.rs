@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use punctual::{Limits, Missed, VirtualClock};
 use punctual_durable::{
-    Claim, Ctx, Failure, Fire, Fired, Job, JobId, Jobs, NewJob, PostgresOptions, PostgresStore, Rule, Schedule, State,
-    Store, TenantChange, Timestamp,
+    Claim, Ctx, Failure, Finish, Finished, Fire, Fired, Job, JobId, Jobs, NewJob, OnConflict, Outcome, PostgresOptions,
+    PostgresStore, Record, Rule, Schedule, State, Store, TenantChange, Timestamp, Unique, Verdict,
 };
 use punctual_testkit::postgres::Schema;
 use punctual_testkit::warnings::{Words, hear};
@@ -187,6 +187,105 @@ fn a_dead_node_whose_job_somebody_has_in_hand_holds_up_nothing_else() {
     let back = block_on(store.get(JobId::from_u128(9))).unwrap().unwrap();
     assert_eq!((back.state, back.crashes), (State::READY, 1));
     block_on(node.shutdown(SECOND));
+}
+
+/// The run of a job, ended well.
+fn end(run: &Record) -> Finish {
+    Finish { id: run.job.id, fence: run.fence, verdict: Verdict::Succeeded("1".into()) }
+}
+
+/// C36, C38: of ends that are told together those are written down that can be; who waits for somebody's transaction, which has the job or its key, is named.
+#[test]
+fn an_end_that_waits_for_a_lock_is_said_to_be_held() {
+    let schema = Schema::new();
+    let store = open(&schema);
+    block_on(store.join(beat(NODE, &["k"]))).unwrap();
+    let unique = Unique { key: "once".into(), on_conflict: OnConflict::Replace, period: None };
+    let job =
+        |number| NewJob { unique: (number == 2).then(|| unique.clone()), ..NewJob::new(JobId::from_u128(number), "k") };
+    block_on(store.enqueue((0..9).map(job).collect())).unwrap().into_iter().for_each(|admitted| _ = admitted.unwrap());
+    let claim = Claim { node: NODE, max: 9, kinds: Arc::from([("k".to_owned(), 9)]), ahead: 0, spare: 0, era: 0 };
+    let runs = block_on(store.claim(claim)).unwrap().jobs;
+    let tell = |places: &[usize]| {
+        let done = |finished: &Finished| matches!(finished, Finished::Done(_));
+        let finished = block_on(store.finish(NODE, places.iter().map(|&place| end(&runs[place])).collect())).unwrap();
+        (finished.iter().map(done).collect::<Vec<_>>(), finished.contains(&Finished::Held))
+    };
+    let mut client = schema.connect();
+    let cancels = format!("SELECT cancel('{}', 'caller')", runs[2].job.id);
+    let has_the_key = "SELECT FROM live_key FOR UPDATE".to_owned();
+    for (hold, others) in [(cancels, [0, 1, 3]), (has_the_key, [4, 5, 6])] {
+        let mut holder = client.transaction().unwrap();
+        holder.batch_execute(&hold).unwrap();
+        let [first, second, third] = others;
+        assert_eq!(tell(&[first, second, 2, third]), (vec![true, true, false, true], true), "{hold}");
+        holder.rollback().unwrap();
+    }
+    assert_eq!(tell(&[7, 2, 8]), (vec![true; 3], false));
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Wait;
+
+impl Job for Wait {
+    const KIND: &'static str = "wait";
+    type Output = ();
+}
+
+/// C36, C38: the same for a node: as long as one of its jobs was in somebody's transaction it could tell of no end at all, for each was told with that of the one that was held. And a
+/// shutdown does not wait for it beyond its grace.
+#[test]
+fn an_end_that_waits_for_a_lock_holds_up_no_other() {
+    let (schema, clock) = (Schema::new(), VirtualClock::new());
+    let (jobs, store, _) = process(&schema, &clock);
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let at_gate = gate.clone();
+    jobs.on(move |_: Wait, _: Ctx| {
+        let gate = at_gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok::<_, Failure>(())
+        }
+    });
+    let node = block_on(jobs.start()).unwrap();
+    let state = |id| block_on(store.get(id)).unwrap().unwrap().state;
+    let succeeded = || block_on(store.totals()).unwrap().ended(Outcome::Succeeded);
+    let mut client = schema.connect();
+    let mut held = || {
+        let id = block_on(jobs.now().enqueue(Wait)).unwrap().id();
+        clock.advance(SECOND).unwrap();
+        assert_eq!(state(id), State::RUNNING);
+        id
+    };
+    let first = held();
+    let mut holder = client.transaction().unwrap();
+    holder.batch_execute(&format!("SELECT cancel('{first}', 'caller')")).unwrap();
+    gate.add_permits(1);
+    for round in 1..=3 {
+        block_on(jobs.now().enqueue(Note(String::new()))).unwrap();
+        clock.advance(SECOND).unwrap();
+        assert_eq!((succeeded(), state(first)), (round, State::RUNNING));
+    }
+    holder.rollback().unwrap();
+    clock.advance(SECOND).unwrap();
+    assert_eq!(succeeded(), 4);
+
+    let second = held();
+    let mut holder = client.transaction().unwrap();
+    holder.batch_execute(&format!("SELECT cancel('{second}', 'caller')")).unwrap();
+    gate.add_permits(1);
+    clock.advance(SECOND).unwrap();
+    let stopping = std::thread::spawn(move || block_on(node.shutdown(SECOND)));
+    for _ in 0..100 {
+        if stopping.is_finished() {
+            break;
+        }
+        clock.advance(SECOND / 10).unwrap();
+    }
+    assert!(stopping.is_finished(), "it waits for a lock");
+    holder.rollback().unwrap();
+    clock.advance(SECOND).unwrap();
+    assert_eq!(state(second).outcome, Some(Outcome::Succeeded), "and tells of it later");
 }
 
 /// C51: a prune that failed was begun again at once, some twenty times a second for as long as the reason lasted, and the node took it for a store that says no to everything.

@@ -1,14 +1,16 @@
 //! The ends of runs, those of a node together.
 //!
 //! A node says each of them until it was heard. So none may be such that it can never be written: a text that the database cannot hold is written in
-//! other words, and its neighbours do not wait for that.
+//! other words, and its neighbours do not wait for that. Nor do they for a job that somebody's open transaction has in hand.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use punctual::Stage;
 use tokio_postgres::types::Type;
 
 use super::Shared;
+use super::coalesce::LOCK_WAIT;
 use super::connect::Function;
 use super::error::{Fault, Kind};
 use super::rows::{Parameter, Reader, moment, node_sql, uuid};
@@ -18,19 +20,25 @@ use crate::store::{Finish, Finished, Moment, Verdict};
 
 const FINISH: Function = Function::new("finish", "finish jobs").of_node();
 
+/// How long to wait for a lock while those who must wait are told apart from those who need not.
+const LOCK_WAIT_APART: Duration = Duration::from_millis(5);
+
 impl Shared {
-    /// One commit, unless one of them does not fit: then halves, until it is found.
+    /// One commit, unless one of them does not fit or is held up by a lock: then halves, until it is found.
     pub(super) async fn finish(&self, node: NodeId, finishes: Vec<Finish>) -> Result<Vec<Finished>, Fault> {
         // Rows are locked in this order: by everybody in the same one, so that nobody waits for each other.
         let mut order: Vec<usize> = (0..finishes.len()).collect();
         order.sort_by_key(|&place| finishes[place].id);
         let mut finished = vec![Finished::Stale; finishes.len()];
         let mut parts = vec![&order[..]];
-        let mut beyond_help = None;
+        let (mut beyond_help, mut lock_wait) = (None, LOCK_WAIT);
         while let Some(part) = parts.pop() {
             let sorted: Vec<&Finish> = part.iter().map(|&place| &finishes[place]).collect();
-            let answers = match self.call_to_finish(node, &sorted).await {
-                Err(fault) if fault.kind == Kind::Data && part.len() > 1 => {
+            let answers = match self.call_to_finish(node, &sorted, lock_wait).await {
+                Err(fault) if matches!(fault.kind, Kind::Data | Kind::Held) && part.len() > 1 => {
+                    if fault.kind == Kind::Held {
+                        lock_wait = LOCK_WAIT_APART;
+                    }
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                     continue;
@@ -39,6 +47,7 @@ impl Shared {
                 answers => answers,
             };
             match answers {
+                Err(fault) if fault.kind == Kind::Held => finished[part[0]] = Finished::Held,
                 Ok(answers) => part.iter().zip(answers).for_each(|(&place, answer)| finished[place] = answer),
                 // Then it is not the text. The node hears of it after the others have ended.
                 Err(fault) if fault.kind == Kind::Data => beyond_help = Some(fault),
@@ -53,21 +62,26 @@ impl Shared {
         let end = |verdict| Finish { verdict, ..finish.clone() };
         let Some(spelled) = reworded(&finish.verdict, ascii) else { return Err(fault) };
         tracing::warn!(target: "punctual", id = %finish.id, error = %fault.told, "what a job ended with does not fit");
-        match self.call_to_finish(node, &[&end(spelled)]).await {
+        match self.call_to_finish(node, &[&end(spelled)], LOCK_WAIT).await {
             Err(fault) if fault.kind == Kind::Data => {
                 let note = ascii(&format!("its result could not be stored: {}", fault.told));
                 let noted = match &finish.verdict {
                     Verdict::Succeeded(_) => Verdict::Failed(note),
                     other => reworded(other, |_| note).unwrap_or_else(|| other.clone()),
                 };
-                self.call_to_finish(node, &[&end(noted)]).await
+                self.call_to_finish(node, &[&end(noted)], LOCK_WAIT).await
             }
             answers => answers,
         }
     }
 
     /// The ends of runs, in the order of their ids; so are the answers.
-    async fn call_to_finish(&self, node: NodeId, finishes: &[&Finish]) -> Result<Vec<Finished>, Fault> {
+    async fn call_to_finish(
+        &self,
+        node: NodeId,
+        finishes: &[&Finish],
+        lock_wait: Duration,
+    ) -> Result<Vec<Finished>, Fault> {
         let (by, at) = (node_sql(node), self.clock.given());
         let ids: Vec<_> = finishes.iter().map(|finish| uuid(finish.id)).collect();
         let fences: Vec<i64> = finishes.iter().map(|finish| finish.fence.cast_signed()).collect();
@@ -85,7 +99,7 @@ impl Shared {
             (&due_in, Type::INT8_ARRAY),
             (&at, Type::INT8),
         ];
-        let rows = self.database.call(FINISH, "*", &parameters).await?;
+        let rows = self.database.call_hurried(FINISH, &parameters, lock_wait).await?;
         let mut finished = vec![Finished::Stale; finishes.len()];
         let (mut ended, mut is_waiting, mut has_room) = (Vec::new(), false, None::<bool>);
         for row in &rows {

@@ -21,8 +21,8 @@ use crate::error::StoreError;
 use crate::id::JobId;
 use crate::state::State;
 use crate::store::{
-    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Moment, NewJob, Page, Query,
-    Record, Redriven, Refused, Retention, Verdict,
+    Admitted, CancelCause, Cancelled, Claim, Claimed, Edit, Edited, Explanation, Finish, Finished, Moment, NewJob,
+    Page, Query, Record, Redriven, Refused, Retention, Verdict,
 };
 use crate::time::Timestamp;
 
@@ -199,8 +199,9 @@ impl Shared {
             }
         }
         // Or it would be claimed again and again, and its neighbours would be given back with it.
-        if !unreadable.is_empty() {
-            self.finish(claim.node, unreadable).await?;
+        if !unreadable.is_empty() && self.finish(claim.node, unreadable).await?.contains(&Finished::Held) {
+            // Then all of them go back.
+            return Err(Fault::timed_out(CLAIM.what, "somebody has a job in hand that cannot be read"));
         }
         Ok(claimed)
     }

@@ -85,6 +85,8 @@ pub enum Finished {
     Done(State),
     /// The run is not the present one: nothing was changed.
     Stale,
+    /// Somebody's open transaction has the job in hand, or the key that it holds: nothing was changed, and it is to be said again.
+    Held,
 }
 
 /// Who stopped wanting a job.

@@ -39,13 +39,16 @@ impl Worker {
     pub(super) fn press_on_with_shutdown(&mut self) {
         let is_unsettled = self.has_asked() || self.is_unsure;
         let Some(stopping) = &mut self.stopping else { return };
-        if stopping.is_over.load(Ordering::Acquire) {
+        let is_over = stopping.is_over.load(Ordering::Acquire);
+        if is_over {
             for run in self.running.values_mut().filter(|run| run.stop.is_none()) {
                 stopping.released += usize::from(!run.is_blocking);
                 run.stop(Stop::Shutdown);
             }
         }
+        // Ends that are held up are not waited for beyond the grace: they are told later, if the process lives so long.
         let is_quiet = self.finishes.is_empty()
+            && (self.held.is_empty() || is_over)
             && !is_unsettled
             && self.running.values().all(|run| run.is_blocking && run.stop.is_some());
         if is_quiet && let Some(tell) = stopping.tell.take() {
@@ -59,6 +62,7 @@ impl Worker {
         self.stopping.is_some()
             && self.running.is_empty()
             && self.finishes.is_empty()
+            && self.held.is_empty()
             && !self.has_asked()
             && !self.is_unsure
     }

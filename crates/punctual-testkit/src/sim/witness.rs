@@ -89,6 +89,7 @@ impl Witness {
         let Some(seen) = self.jobs.get_mut(&id) else { return Err(format!("job {id} was never taken in")) };
         let has_it = seen.held_by == Some(node) && seen.fence == run.fence;
         match finished {
+            Finished::Held => Err(format!("{node} is told that somebody has job {id} in hand")),
             Finished::Stale if has_it => Err(format!("{node} has job {id} and cannot finish it")),
             Finished::Stale => {
                 self.summary.stale += 1;
