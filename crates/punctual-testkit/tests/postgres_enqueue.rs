@@ -641,6 +641,34 @@ fn a_batch_for_a_bounded_tenant_counts_on() {
     assert_eq!((kept.as_str(), truth.as_str()), ("0 0 0", "0 0 0"));
 }
 
+/// C23, C44: an enqueue for a bounded tenant counts what the ledger tells, which nodes take in. Where none lived it grew with every job, and each took longer than the one before. Now those who
+/// enqueue take it in, unless their transaction may last.
+#[test]
+fn what_is_told_of_a_bounded_tenant_is_taken_in_though_no_node_lives() {
+    let (schema, mut client) = open();
+    let (mut caller, told) = (schema.connect(), "SELECT count(*) FROM ledger");
+    bound(&mut client, "t", 350);
+    let enqueue = "SELECT status FROM enqueue('k', tenant => 't')";
+    let fill = |client: &mut Client, jobs: u32| (0..jobs).for_each(|_| assert_eq!(one(client, enqueue), "new"));
+    fill(&mut client, 150);
+    assert_eq!(one(&mut client, told), "150", "the node will");
+    one(&mut client, "SELECT leave(1)");
+    one(&mut caller, "BEGIN; SELECT pg_current_xact_id()");
+    assert_eq!(one(&mut caller, enqueue), "new");
+    assert_eq!(one(&mut caller, told), "151", "it would hold the tenant");
+    one(&mut caller, "ROLLBACK");
+    fill(&mut client, 1);
+    one(&mut caller, &format!("BEGIN; {enqueue}; ROLLBACK"));
+    fill(&mut client, 199);
+    let told: u32 = one(&mut client, told).parse().unwrap();
+    assert!(told <= 110, "{told}");
+    let [kept, truth] = numbers(&mut client, "t");
+    assert_eq!(kept, truth);
+    assert_eq!(one(&mut client, enqueue), "backlog_full");
+    one(&mut client, "SELECT join_node(1, 'n', '{k}', '{}', 999, 15000000)");
+    assert_eq!(one(&mut client, "SELECT count(id) FROM claim(1, 999, '{k}', '{999}')"), "350");
+}
+
 /// Whoever makes a function of the same name does not keep jobs from being given.
 #[test]
 fn a_namesake_of_the_claim_is_not_asked() {

@@ -12,6 +12,8 @@ DECLARE
     ready bigint;
     running bigint;
     allowed bigint;
+    told bigint;
+    told_max CONSTANT bigint := 100;
 BEGIN
     SELECT * INTO p FROM tenant WHERE name = of_tenant;
     max := CASE new_stage WHEN 'ready' THEN p.backlog_max ELSE p.scheduled_max END;
@@ -26,7 +28,17 @@ BEGIN
         -- Who calls has it, unless the bound is newer than that.
         PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
         -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
-        SELECT ARRAY[n.scheduled, n.ready, n.running] INTO load FROM numbers(of_tenant) n;
+        SELECT ARRAY[n.scheduled, n.ready, n.running], n.told INTO load, told FROM numbers(of_tenant) n;
+        -- Nodes take in what the ledger tells; where none lives, whoever enqueues does, or each would have more to count than the one before. Not in a transaction that is older than this
+        -- call, as far as can be told, and may last: from here to its end the claims of a node that comes meanwhile pass the tenant by.
+        IF told >= told_max AND pg_current_xact_id_if_assigned() IS NULL AND statement_timestamp() - transaction_timestamp() < interval '1 millisecond'
+           AND NOT EXISTS (SELECT FROM node n WHERE n.workers > 0 AND n.expires_at > t) THEN
+            PERFORM FROM tenant o WHERE o.name = of_tenant FOR NO KEY UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                PERFORM absorb_work(ARRAY[of_tenant]);
+                PERFORM absorb(ARRAY[of_tenant]);
+            END IF;
+        END IF;
     END IF;
     scheduled := load[1];
     ready := load[2];

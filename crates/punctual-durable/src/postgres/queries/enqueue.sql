@@ -11,7 +11,7 @@
 --             tables up to date: try again
 --   bad       a value is out of its bounds, or too long, or this transaction sees too old a state to keep its tenant's bound: `detail` says so
 -- What else is null is as if it had not been given.
--- Nothing is locked that a claim needs, and if it is not taken in nothing is locked at all. What else time has brought is left to others: a caller's transaction may last.
+-- Nothing is locked that a claim needs (but see `admit`, where no node lives), and if it is not taken in nothing is locked at all. What else time has brought is left to others: a caller's transaction may last.
 CREATE OR REPLACE FUNCTION enqueue(
     kind text, payload json DEFAULT '{}', tenant text DEFAULT '', id uuid DEFAULT NULL,
     due timestamptz DEFAULT NULL, after interval DEFAULT NULL, deadline timestamptz DEFAULT NULL, deadline_after interval DEFAULT NULL, start_within interval DEFAULT NULL, run_timeout interval DEFAULT NULL,
