@@ -111,6 +111,7 @@ macro_rules! store_suite_tests {
                 a_lease_lasts_while_the_node_beats
                 a_late_heartbeat_before_the_reaper_keeps_the_lease
                 interest_ends_with_the_lease
+                a_node_whose_lease_has_ended_handles_nothing
                 tend_says_when_to_come_back
             }
             scheduling {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual::Stage;
 
+use super::nodes::Node;
 use super::tenants::{Standing, nanos, timestamp};
 use super::world::{Kept, World};
 use crate::id::{JobId, NodeId};
@@ -181,7 +182,8 @@ impl World {
             return Gate::TenantPaused;
         }
         let kind = &record.job.kind;
-        let mut handlers = self.nodes.values().filter(|node| node.beat.kinds.contains(kind)).peekable();
+        let handles = |node: &&Node| !node.is_dead(now) && node.beat.kinds.contains(kind);
+        let mut handlers = self.nodes.values().filter(handles).peekable();
         if handlers.peek().is_none() {
             return Gate::NoWorker;
         }

@@ -11,6 +11,13 @@ pub(super) struct Node {
     expires_at: Option<Timestamp>,
 }
 
+impl Node {
+    /// Whether its lease has ended, whether or not anybody has noticed.
+    pub(super) fn is_dead(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
 impl World {
     pub(super) fn join(&mut self, mut beat: Beat, now: Timestamp) {
         // An era that is over does not come back, whatever is heard late.
@@ -49,7 +56,7 @@ impl World {
     }
 
     pub(super) fn tend(&mut self, now: Timestamp) -> Tended {
-        let dead = self.nodes.iter().filter(|(_, node)| node.expires_at.is_some_and(|at| at <= now));
+        let dead = self.nodes.iter().filter(|(_, node)| node.is_dead(now));
         let dead: Vec<NodeId> = dead.map(|(&id, _)| id).collect();
         let lost = dead.into_iter().map(|node| self.reap(node, now)).sum();
         self.catch_up(now);

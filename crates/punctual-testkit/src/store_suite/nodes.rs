@@ -132,6 +132,17 @@ pub fn a_late_heartbeat_before_the_reaper_keeps_the_lease(bed: &Bed) {
     assert_eq!(done, Finished::Done(State::new(Stage::Stopped, Some(Outcome::Succeeded))));
 }
 
+/// C52: when all nodes had died, nobody was left to notice, and their jobs were said to wait for their turn.
+pub fn a_node_whose_lease_has_ended_handles_nothing(bed: &Bed) {
+    let Some(lease) = bed.store().lease() else { return };
+    let waiting = bed.take_in(job(1));
+    assert_eq!(bed.gate(waiting), Gate::Turn);
+    bed.advance(lease);
+    assert_eq!(bed.gate(waiting), Gate::NoWorker);
+    assert!(bed.ask(|store| store.heartbeat(beat(NODE, &["k"]))).known);
+    assert_eq!(bed.gate(waiting), Gate::Turn);
+}
+
 /// C49: interest ends with the lease.
 pub fn interest_ends_with_the_lease(bed: &Bed) {
     let Some(lease) = bed.store().lease() else { return };

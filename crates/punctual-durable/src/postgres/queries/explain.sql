@@ -32,7 +32,7 @@ BEGIN
     IF gate IS NULL THEN
         SELECT * INTO p FROM tenant WHERE name = j.tenant;
         SELECT count(*), count(*) FILTER (WHERE j.kind <> ALL (n.paused)) INTO handlers, ready_handlers
-        FROM node n WHERE j.kind = ANY (n.kinds);
+        FROM node n WHERE j.kind = ANY (n.kinds) AND n.expires_at > t;
         SELECT n.running INTO running FROM numbers(j.tenant) n;
         max := p.running_max;
         -- When its rate allows the next start.
