@@ -353,6 +353,30 @@ fn an_id_that_is_given_twice_at_the_same_moment_is_one_job() {
     assert_eq!(one(&mut client, "SELECT count(*) FROM enqueue('k')"), "1");
 }
 
+/// C42: a job that is known, and enqueued once more, was put into the other table for a moment, or taken for new until it was looked up: then nobody could promote it, and claims waited.
+#[test]
+fn a_job_that_is_enqueued_again_is_in_nobodys_way() {
+    let (schema, mut client) = open();
+    let now: i64 = one(&mut client, "SELECT present(NULL)").parse().unwrap();
+    let later = |number| batch(&[number], &[("due_in", "1000000")]);
+    assert_eq!(one(&mut client, &later(1)), "new ");
+    let mut holder = schema.connect();
+    one(&mut holder, &format!("BEGIN; {}", later(2)));
+    let in_time = Beside::new(&schema, batch(&[1, 2], &[("due_in", "1000000")]));
+    assert!(!in_time.asking.is_finished(), "it waits for the other");
+    let mut early = schema.connect();
+    assert_eq!(one(&mut early, &format!("BEGIN; {}", batch(&[1], &[]))), "new ");
+    assert_eq!(one(&mut early, &batch(&[1, 3], &[])), "new \nnew ");
+    one(&mut client, "SET statement_timeout = '5s'");
+    let claim = format!("SELECT id FROM claim(1, 9, '{{k}}', '{{9}}', {})", now + 2_000_000);
+    assert_eq!(one(&mut client, &claim).trim(), id(1));
+    one(&mut early, "ROLLBACK");
+    one(&mut holder, "ROLLBACK");
+    assert_eq!(in_time.answer(), "new \nnew ");
+    let [kept, truth] = numbers(&mut client, "");
+    assert_eq!(kept, truth);
+}
+
 /// C47, C49: whoever joins a job at the moment when the last caller who wanted it lets go got a handle to a job that was cancelled. Its key is free: so there is a new one.
 #[test]
 fn nobody_joins_a_job_that_is_being_given_up() {
