@@ -251,7 +251,7 @@ fn an_end_that_waits_for_a_lock_holds_up_no_other() {
     let state = |id| block_on(store.get(id)).unwrap().unwrap().state;
     let succeeded = || block_on(store.totals()).unwrap().ended(Outcome::Succeeded);
     let mut client = schema.connect();
-    let mut held = || {
+    let held = || {
         let id = block_on(jobs.now().enqueue(Wait)).unwrap().id();
         clock.advance(SECOND).unwrap();
         assert_eq!(state(id), State::RUNNING);
