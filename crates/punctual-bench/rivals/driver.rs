@@ -1,4 +1,5 @@
-//! The works of the PostgreSQL benchmark, for the programs of rivals, which include this file. One call measures one work and prints one line.
+//! The works of the PostgreSQL benchmark, for the programs of rivals, which include this file. One call measures one
+//! work and prints one line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! One sample in a process of its own, on a machine that does nothing else.
 //!
-//! A benchmark that shares its cores measures its neighbours. So the parent reads how much CPU time the machine spent on
-//! others while the child ran (what hypervisors steal included), and takes the sample again if it was too much.
+//! A benchmark that shares its cores measures its neighbours. So the parent reads how much CPU time the machine spent
+//! on others while the child ran (what hypervisors steal included), and takes the sample again if it was too much.
 
 use std::env;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Durable jobs, measured: what is done (`works`), where (a [`Place`]), by whom (children of one program), and what comes out of it (`table`).
+//! Durable jobs, measured: what is done (`works`), where (a [`Place`]), by whom (children of one program), and what
+//! comes out of it (`table`).
 
 pub mod meter;
 pub mod parent;

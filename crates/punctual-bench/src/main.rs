@@ -1,7 +1,7 @@
 //! Punctual beside its peers: the same work on each, ratios of medians.
 //!
-//! Every (peer, case, run) is a child process of its own, one at a time; runs go round all peers in turn, so that a slow
-//! minute of the machine hits them alike. A child prints one line, the parent prints tables.
+//! Every (peer, case, run) is a child process of its own, one at a time; runs go round all peers in turn, so that a
+//! slow minute of the machine hits them alike. A child prints one line, the parent prints tables.
 //!
 //! ```text
 //! cargo run --release -p punctual-bench                    everything (an hour)

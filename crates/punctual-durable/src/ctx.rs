@@ -62,8 +62,8 @@ impl Ctx {
         self.record.attempt
     }
 
-    /// A number that is higher at every run of this job, whatever became of the runs before: whoever takes orders from several runs
-    /// can refuse the stale ones.
+    /// A number that is higher at every run of this job, whatever became of the runs before: whoever takes orders from
+    /// several runs can refuse the stale ones.
     ///
     /// # Example
     /// ```

@@ -172,8 +172,8 @@ pub enum Problem {
         /// What serde said.
         error: String,
     },
-    /// The store failed. If that [is transient](StoreError::is_transient) it is unknown whether the job is in it: enqueue it again with the
-    /// same id, which cannot make a second one.
+    /// The store failed. If that [is transient](StoreError::is_transient) it is unknown whether the job is in it:
+    /// enqueue it again with the same id, which cannot make a second one.
     Store {
         /// What it said.
         error: StoreError,

@@ -15,8 +15,8 @@ use crate::jobs::Jobs;
 use crate::state::Outcome;
 use crate::store::{CancelCause, Cancelled, Record};
 
-/// The caller's end of a durable job: await it for the result, from any process that has the store open. Dropping it changes
-/// nothing, unless the job was enqueued [`while_wanted`](crate::Plan::while_wanted).
+/// The caller's end of a durable job: await it for the result, from any process that has the store open. Dropping it
+/// changes nothing, unless the job was enqueued [`while_wanted`](crate::Plan::while_wanted).
 ///
 /// # Example
 /// ```
@@ -132,7 +132,8 @@ impl<T: DeserializeOwned> Handle<T> {
         self.jobs.store().cancel(self.id, CancelCause::Caller).await
     }
 
-    /// Lets go of a job enqueued [`while_wanted`](crate::Plan::while_wanted) without cancelling it, for as long as this process is there.
+    /// Lets go of a job enqueued [`while_wanted`](crate::Plan::while_wanted) without cancelling it, for as long as this
+    /// process is there.
     ///
     /// # Example
     /// ```

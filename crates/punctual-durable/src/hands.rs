@@ -1,5 +1,5 @@
-//! The threads that run handlers: a few for futures, which hold none while they wait, and for code that blocks as many as jobs may
-//! run at once. A thread starts when it is first needed.
+//! The threads that run handlers: a few for futures, which hold none while they wait, and for code that blocks as many
+//! as jobs may run at once. A thread starts when it is first needed.
 
 use punctual::{Clock, Scheduler};
 
@@ -15,8 +15,8 @@ pub(crate) struct Hands {
 impl Hands {
     /// For a node that runs so many jobs at once.
     pub(crate) fn new(workers: usize, clock: &Clock) -> Result<Self, StoreError> {
-        // Two for each processor, so that a future which does compute for a while does not hold up the others. More only wake
-        // each other: with 256 threads an empty job takes half as much time again as with 4.
+        // Two for each processor, so that a future which does compute for a while does not hold up the others. More
+        // only wake each other: with 256 threads an empty job takes half as much time again as with 4.
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         let with = |threads| {
             let scheduler = enter_runtime(Scheduler::builder().workers(threads).clock(clock)).build();

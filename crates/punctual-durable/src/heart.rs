@@ -1,11 +1,14 @@
 //! A process's lease: who it is, and the heartbeat that keeps it.
 //!
 //! # Invariants
-//! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity, and what ran under the
-//!    old one is told to stop at that moment, by the heart itself: the loop of the node may be waiting for a store that does not answer.
-//! 2. The lease is given up by the monotonic clock before the store can take it: a heartbeat counts from when it was sent.
-//! 3. It beats whether or not it was answered, and so it joins again: whoever asked once and waited would lose the lease with the connection that the
-//!    question went by, though another one would do; and whoever did not wait for late answers would never be back on a slow network.
+//! 1. An identity is never used again once its lease may have ended. Losing the lease is taking a new identity, and
+//!    what ran under the old one is told to stop at that moment, by the heart itself: the loop of the node may be
+//!    waiting for a store that does not answer.
+//! 2. The lease is given up by the monotonic clock before the store can take it: a heartbeat counts from when it was
+//!    sent.
+//! 3. It beats whether or not it was answered, and so it joins again: whoever asked once and waited would lose the
+//!    lease with the connection that the question went by, though another one would do; and whoever did not wait for
+//!    late answers would never be back on a slow network.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -121,7 +124,8 @@ impl Body {
     /// Beats until the engine is gone. The lease began at the earliest when the join was sent.
     pub(crate) async fn live(self, lease: Duration, joined: Instant) {
         let (period, kept) = (lease / BEATS, lease * (BEATS - 1) / BEATS);
-        // Since when the lease lasts, and when the last beat was sent: after a join that was answered late the first goes at once.
+        // Since when the lease lasts, and when the last beat was sent: after a join that was answered late the first
+        // goes at once.
         let (mut renewed, mut last) = (joined, joined);
         // No beat waits for the answer to another: its connection may have been lost without a word.
         let mut beats: Vec<Sent<Pulse>> = Vec::new();
@@ -160,11 +164,13 @@ impl Body {
         }
     }
 
-    /// Takes a new identity and joins under it, however often that takes. Answers when the join was sent; `None` if the engine is gone.
+    /// Takes a new identity and joins under it, however often that takes. Answers when the join was sent; `None` if the
+    /// engine is gone.
     async fn start_anew(&self, patience: Duration, kept: Duration) -> Option<Instant> {
         self.heart.become_new(&self.ids);
         self.store.signals().work();
-        // To join twice is to join once, so the answer to any of them will do; but not one that comes when the lease is as good as over.
+        // To join twice is to join once, so the answer to any of them will do; but not one that comes when the lease is
+        // as good as over.
         let mut joins: Vec<Sent<()>> = Vec::new();
         let mut said = None;
         loop {
@@ -174,7 +180,8 @@ impl Body {
             let mut pause = std::pin::pin!(rest(&self.engine, patience));
             match first(&mut joins, pause.as_mut()).await {
                 First::Answer(sent, Ok(())) => {
-                    // First of all, as the node may reap who it was before. If it takes longer than this, it goes on beside.
+                    // First of all, as the node may reap who it was before. If it takes longer than this, it goes on
+                    // beside.
                     let mut wants = vec![(sent, self.interests.want_again())];
                     first(&mut wants, std::pin::pin!(rest(&self.engine, patience)).as_mut()).await;
                     self.heart.is_joined.store(true, Ordering::Release);

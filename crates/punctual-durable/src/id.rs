@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::time::Timestamp;
 
-/// The name of a durable job: a UUID of version 7, made by whoever enqueues it, so that an enqueue repeated after a lost
-/// answer is the same job. Ids of one process rise with time.
+/// The name of a durable job: a UUID of version 7, made by whoever enqueues it, so that an enqueue repeated after a
+/// lost answer is the same job. Ids of one process rise with time.
 ///
 /// # Example
 /// ```
@@ -85,8 +85,8 @@ impl fmt::Display for BadJobId {
 
 impl std::error::Error for BadJobId {}
 
-/// One opening of a store by one process: it holds leases on the jobs it runs and interest in the jobs it waits for. Never used
-/// twice, so a restarted process is not taken for the one that crashed.
+/// One opening of a store by one process: it holds leases on the jobs it runs and interest in the jobs it waits for.
+/// Never used twice, so a restarted process is not taken for the one that crashed.
 ///
 /// # Example
 /// ```

@@ -1,10 +1,12 @@
 //! Which results this process still wants: counted here, so that the store hears of the first and of the last.
 //!
 //! # Invariants
-//! 1. While an enqueue is under way that may join a job, nothing is given up: which job that is only its answer says, and it could be
-//!    cancelled under its hands (see `joining`).
-//! 2. What the store did not hear it is told again, until it has. Whether a job is wanted is looked up at the moment that it is told.
-//! 3. A process that lost its lease has another name, under which it wants nothing until it has told the store. See [`Interests::want_again`].
+//! 1. While an enqueue is under way that may join a job, nothing is given up: which job that is only its answer says,
+//!    and it could be cancelled under its hands (see `joining`).
+//! 2. What the store did not hear it is told again, until it has. Whether a job is wanted is looked up at the moment
+//!    that it is told.
+//! 3. A process that lost its lease has another name, under which it wants nothing until it has told the store. See
+//!    [`Interests::want_again`].
 //! 4. What was detached is wanted until it ends, and not forgotten before.
 //!
 //! The store is told under the lock, so that what is told later comes later; its answers are waited for without.
@@ -97,9 +99,11 @@ impl Interests {
 
     /// The process has joined under another name: the store is told what it wants, and answers when it has heard it.
     ///
-    /// What the old name wants ends when it is reaped, which is after its lease has ended. The heart gives a lease up a quarter of it before that: if the store
-    /// can be asked in that time, this comes first. If not, another process may have reaped it before, and the jobs are cancelled, as those of a process that
-    /// died would be. Nobody of this process reaps anything meanwhile: its node asks for nothing before it has joined, and it has not until this is heard.
+    /// What the old name wants ends when it is reaped, which is after its lease has ended. The heart gives a lease up a
+    /// quarter of it before that: if the store can be asked in that time, this comes first. If not, another process may
+    /// have reaped it before, and the jobs are cancelled, as those of a process that died would be. Nobody of this
+    /// process reaps anything meanwhile: its node asks for nothing before it has joined, and it has not until this is
+    /// heard.
     pub(crate) fn want_again(self: &Arc<Self>) -> Reply<()> {
         let told: Vec<Told> = {
             let held = self.lock();
@@ -145,7 +149,8 @@ impl Interests {
         }
     }
 
-    /// Tells the store again what it did not hear, one thing at a time, and leaves it alone for a while when it does not hear that either.
+    /// Tells the store again what it did not hear, one thing at a time, and leaves it alone for a while when it does
+    /// not hear that either.
     async fn insist(self: Arc<Self>) {
         let mut pause = REST.0;
         while rest(&self.engine, pause).await {
@@ -163,7 +168,8 @@ impl Interests {
         }
     }
 
-    /// Tells the store one more thing that it did not hear; `None` if there is nothing left, and nobody is at it from then on.
+    /// Tells the store one more thing that it did not hear; `None` if there is nothing left, and nobody is at it from
+    /// then on.
     fn next_unheard(&self) -> Option<Told> {
         let mut held = self.lock();
         while let Some(job) = held.unheard.pop_front() {
@@ -265,7 +271,8 @@ mod tests {
     use crate::memory::MemoryStore;
     use crate::store::{CancelCause, NewJob};
 
-    /// Every detached job left an entry for the life of the process. Now those that have ended are forgotten, before there are twice as many as have not.
+    /// Every detached job left an entry for the life of the process. Now those that have ended are forgotten, before
+    /// there are twice as many as have not.
     #[test]
     fn detached_jobs_that_have_ended_are_forgotten() {
         let clock = VirtualClock::new();

@@ -9,8 +9,8 @@ use crate::retry::Backoff;
 
 /// A durable job: plain data with a kind, which says what handler it is for.
 ///
-/// The kind and the data are what is written down. Renaming the type changes nothing; renaming the kind, or a field, means that jobs
-/// enqueued before do not find their handler, or do not fit it.
+/// The kind and the data are what is written down. Renaming the type changes nothing; renaming the kind, or a field,
+/// means that jobs enqueued before do not find their handler, or do not fit it.
 ///
 /// # Example
 /// ```

@@ -81,7 +81,8 @@ struct Inner {
 type Tracer = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Jobs {
-    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature `postgres` is on.
+    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature
+    /// `postgres` is on.
     ///
     /// # Errors
     /// If the URL names none, or the store cannot be opened.
@@ -111,8 +112,8 @@ impl Jobs {
         JobsBuilder::default()
     }
 
-    /// Says what runs the jobs of a kind: a function that gives a future. It must be able to run twice, since a crash between its
-    /// end and the record of it means that it runs again.
+    /// Says what runs the jobs of a kind: a function that gives a future. It must be able to run twice, since a crash
+    /// between its end and the record of it means that it runs again.
     ///
     /// # Panics
     /// If the kind has a handler already.
@@ -153,7 +154,8 @@ impl Jobs {
         self.add(J::KIND, Handler::future(handler));
     }
 
-    /// Says what runs the jobs of a kind: a function that blocks its thread. It is stopped by asking only: let it look at its `ctx`.
+    /// Says what runs the jobs of a kind: a function that blocks its thread. It is stopped by asking only: let it look
+    /// at its `ctx`.
     ///
     /// # Panics
     /// If the kind has a handler already.
@@ -346,7 +348,8 @@ impl Jobs {
         self.0.store.query(query).await
     }
 
-    /// The dead letters: jobs that failed for good, kept to be looked at, [redriven](Self::redrive) or [purged](Self::purge).
+    /// The dead letters: jobs that failed for good, kept to be looked at, [redriven](Self::redrive) or
+    /// [purged](Self::purge).
     ///
     /// # Errors
     /// The store's.
@@ -638,7 +641,8 @@ impl Jobs {
         &self.0.started
     }
 
-    /// Resolves after the store's poll period; never, if its signals cannot be lost or the store itself looks for those who wait.
+    /// Resolves after the store's poll period; never, if its signals cannot be lost or the store itself looks for those
+    /// who wait.
     pub(crate) async fn poll_net(&self) {
         if self.0.store.signals().is_watched() {
             return std::future::pending().await;
@@ -671,7 +675,8 @@ impl fmt::Debug for Jobs {
     }
 }
 
-/// If this is called within a tokio runtime, the scheduler's threads are too, so that handlers can use its sockets and timers.
+/// If this is called within a tokio runtime, the scheduler's threads are too, so that handlers can use its sockets and
+/// timers.
 pub(crate) fn enter_runtime(builder: punctual::Builder) -> punctual::Builder {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => builder.enter(move |run| {

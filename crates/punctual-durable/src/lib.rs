@@ -1,8 +1,8 @@
 //! Durable jobs for [`punctual`]: the same words, surviving a crash.
 //!
-//! An application opens a store by its URL (`sqlite:jobs.db`, `postgres://db/app` for a cluster, or `memory:` for tests), says what runs each kind of
-//! [`Job`], and starts a [`Node`]. From then on there are background jobs, delays, schedules, retries, dead letters, limits and fair shares, with no
-//! server to run beyond the database.
+//! An application opens a store by its URL (`sqlite:jobs.db`, `postgres://db/app` for a cluster, or `memory:` for
+//! tests), says what runs each kind of [`Job`], and starts a [`Node`]. From then on there are background jobs, delays,
+//! schedules, retries, dead letters, limits and fair shares, with no server to run beyond the database.
 //!
 //! ```
 //! use punctual_durable::{Job, Jobs};
@@ -31,13 +31,14 @@
 //! ```
 //!
 //! # What it means
-//! - `Ok` from [`enqueue`](Plan::enqueue) means that the job is on disk. It runs **at least once**; a second run happens only after a failed attempt, a
-//!   crash or a lost lease, and carries a higher [`fence`](Ctx::fence).
-//! - A durable job outlives its caller: dropping its [`Handle`] changes nothing, unless it was enqueued [`while_wanted`](Plan::while_wanted).
+//! - `Ok` from [`enqueue`](Plan::enqueue) means that the job is on disk. It runs **at least once**; a second run
+//!   happens only after a failed attempt, a crash or a lost lease, and carries a higher [`fence`](Ctx::fence).
+//! - A durable job outlives its caller: dropping its [`Handle`] changes nothing, unless it was enqueued
+//!   [`while_wanted`](Plan::while_wanted).
 //! - The [`Store`] is the contract: one suite of tests holds every store to it.
 //!
-//! No runtime is needed: handlers run on threads of their own. If [`Jobs`] are opened within a tokio runtime, those threads are inside it, so
-//! that handlers can use its sockets and timers.
+//! No runtime is needed: handlers run on threads of their own. If [`Jobs`] are opened within a tokio runtime, those
+//! threads are inside it, so that handlers can use its sockets and timers.
 
 mod bell;
 mod ctx;

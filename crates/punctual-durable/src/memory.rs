@@ -1,12 +1,12 @@
 //! A store in memory: for tests, and as the model that every other store is compared with.
 //!
-//! It favours the obvious. One mutex; one map of jobs, scanned from end to end for every question; no index, no counter that could be
-//! wrong but those of what has ended. It shares with the other stores only what must never differ: the table of states and
-//! `punctual::decide`.
+//! It favours the obvious. One mutex; one map of jobs, scanned from end to end for every question; no index, no counter
+//! that could be wrong but those of what has ended. It shares with the other stores only what must never differ: the
+//! table of states and `punctual::decide`.
 //!
 //! # Invariants
-//! 1. Before and after every operation nothing in the world is overdue: what is due is ready, what is past its time has expired. So
-//!    no operation has to think of time.
+//! 1. Before and after every operation nothing in the world is overdue: what is due is ready, what is past its time has
+//!    expired. So no operation has to think of time.
 //! 2. A job's state is changed by `World::step` alone, which asks `State::after`.
 //! 3. Nobody is woken under the mutex: what there is to tell is collected as `News` and told after it is released.
 
@@ -84,7 +84,8 @@ impl MemoryStore {
         Self::open(clock.into(), Some(lease))
     }
 
-    /// The same store, in which jobs may be claimed so long [before they are due](Store::foresight), as one over a network allows.
+    /// The same store, in which jobs may be claimed so long [before they are due](Store::foresight), as one over a
+    /// network allows.
     ///
     /// # Example
     /// ```
@@ -100,8 +101,8 @@ impl MemoryStore {
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        // Poisoned by a panic of ours: a model that goes on with half a step would be a bad witness, but a caller's other jobs
-        // should not suffer for it either.
+        // Poisoned by a panic of ours: a model that goes on with half a step would be a bad witness, but a caller's
+        // other jobs should not suffer for it either.
         self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -146,7 +146,8 @@ impl From<StoreError> for StartError {
     }
 }
 
-/// A node at work. Dropping it stops it at once: what it runs is cancelled and given back; [`shutdown`](Self::shutdown) lets it finish first.
+/// A node at work. Dropping it stops it at once: what it runs is cancelled and given back; [`shutdown`](Self::shutdown)
+/// lets it finish first.
 ///
 /// # Example
 /// ```
@@ -207,7 +208,8 @@ impl Node {
         self.shared.bell.ring();
     }
 
-    /// Resolves when nothing is left that this node could run now: what is due has run, and what that enqueued, and so on.
+    /// Resolves when nothing is left that this node could run now: what is due has run, and what that enqueued, and so
+    /// on.
     ///
     /// # Example
     /// ```
@@ -238,8 +240,9 @@ impl Node {
         self.shared.lock().snapshot.clone()
     }
 
-    /// Takes no more jobs, lets those that run finish for up to `grace`, then tells them to stop and gives them back to the store, with
-    /// the attempt not counted. It has ended when the store knows all of this, or the lease has ended, which says the same.
+    /// Takes no more jobs, lets those that run finish for up to `grace`, then tells them to stop and gives them back to
+    /// the store, with the attempt not counted. It has ended when the store knows all of this, or the lease has ended,
+    /// which says the same.
     ///
     /// # Cancel safety
     /// Dropping the future drops the node, so that the grace is over.
@@ -316,8 +319,9 @@ pub struct NodeSnapshot {
     pub failed: u64,
     /// Runs that were stopped, snoozed, given back, or came too late to count.
     pub other: u64,
-    /// Blocking handlers that were at work when the node lost its lease. They are told to stop, and cannot be stopped: those that do not look go on, counted in
-    /// `running`, while their jobs may run again elsewhere. What they return counts for nothing.
+    /// Blocking handlers that were at work when the node lost its lease. They are told to stop, and cannot be stopped:
+    /// those that do not look go on, counted in `running`, while their jobs may run again elsewhere. What they return
+    /// counts for nothing.
     pub overlaps: u64,
     /// How long after their due instants runs began.
     pub lateness: Histogram,

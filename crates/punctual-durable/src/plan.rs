@@ -42,8 +42,8 @@ impl From<Timestamp> for When {
     }
 }
 
-/// A durable job about to be enqueued; ends in [`enqueue`](Self::enqueue) or [`enqueue_many`](Self::enqueue_many). What it leaves open is as
-/// the job's kind [says](Job::TERMS).
+/// A durable job about to be enqueued; ends in [`enqueue`](Self::enqueue) or [`enqueue_many`](Self::enqueue_many). What
+/// it leaves open is as the job's kind [says](Job::TERMS).
 ///
 /// # Example
 /// ```
@@ -107,7 +107,8 @@ impl Plan {
         self
     }
 
-    /// Earlier (negative) or later (positive) than others of its tenant: a step counts like 30 s of waiting, so nothing starves.
+    /// Earlier (negative) or later (positive) than others of its tenant: a step counts like 30 s of waiting, so nothing
+    /// starves.
     ///
     /// # Example
     /// ```
@@ -270,11 +271,12 @@ impl Plan {
         self
     }
 
-    /// It lives only while somebody holds a handle to it: when the last one is dropped, or its process is gone, the job is cancelled,
-    /// on whatever node it waits or runs.
+    /// It lives only while somebody holds a handle to it: when the last one is dropped, or its process is gone, the job
+    /// is cancelled, on whatever node it waits or runs.
     ///
-    /// The store is told beside. A process that drops the handle and ends in the same moment may be gone before that: then the job is cancelled when its lease has ended.
-    /// Who does not want to leave it to that says [`cancel`](crate::Handle::cancel) before.
+    /// The store is told beside. A process that drops the handle and ends in the same moment may be gone before that:
+    /// then the job is cancelled when its lease has ended. Who does not want to leave it to that says
+    /// [`cancel`](crate::Handle::cancel) before.
     ///
     /// # Example
     /// ```
@@ -308,7 +310,8 @@ impl Plan {
     /// The job is given back with the reason.
     ///
     /// # Cancel safety
-    /// Dropped before it answers, the job may be in the store or not; enqueued [`while_wanted`](Self::while_wanted), it is not.
+    /// Dropped before it answers, the job may be in the store or not; enqueued [`while_wanted`](Self::while_wanted), it
+    /// is not.
     ///
     /// # Example
     /// ```
@@ -382,7 +385,8 @@ impl Plan {
             .collect()
     }
 
-    /// Between the loss of a lease and the next join the store does not know this process: nobody would want the jobs. So it joins before; to join twice is to join once.
+    /// Between the loss of a lease and the next join the store does not know this process: nobody would want the jobs.
+    /// So it joins before; to join twice is to join once.
     async fn be_known(&self, wanted: &mut [NewJob]) -> Result<(), StoreError> {
         if !self.own.while_wanted || wanted.is_empty() || self.jobs.heart().is_joined() {
             return Ok(());

@@ -1,10 +1,12 @@
 //! A store for many machines: PostgreSQL is the record, the index and the clock.
 //!
-//! Every operation is one call of a function in the database (`queries/`), so it is one round trip and one transaction, and the same from
-//! whatever language. This side holds no scheduling state. What it adds: enqueues of concurrent callers share a commit (`coalesce`), others are
-//! told of work after it (`notify`), and one connection hears what they tell (`listen`).
+//! Every operation is one call of a function in the database (`queries/`), so it is one round trip and one transaction,
+//! and the same from whatever language. This side holds no scheduling state. What it adds: enqueues of concurrent
+//! callers share a commit (`coalesce`), others are told of work after it (`notify`), and one connection hears what they
+//! tell (`listen`).
 //!
-//! The store has a small runtime of its own, on which its connections live: so its futures need none, and begin at once.
+//! The store has a small runtime of its own, on which its connections live: so its futures need none, and begin at
+//! once.
 
 mod clock;
 mod coalesce;
@@ -63,8 +65,8 @@ pub use transaction::SqlStatement;
 
 /// A store in a PostgreSQL database, which processes on many machines have open at a time. Clones share it.
 ///
-/// An answer means that it is committed, as durably as the database is set up to: with a synchronous standby it survives the loss of the
-/// machine. The database's clock decides what is due.
+/// An answer means that it is committed, as durably as the database is set up to: with a synchronous standby it
+/// survives the loss of the machine. The database's clock decides what is due.
 ///
 /// # Example
 /// ```no_run
@@ -155,11 +157,12 @@ impl PostgresStore {
         self.0.shared.clock.offset_us()
     }
 
-    /// For how long the oldest transaction that holds up vacuum has been open; `None` if there is none. While one is held, nobody can clean
-    /// away what queues leave behind, and they slow down: so a node warns of one older than five minutes, once a minute.
+    /// For how long the oldest transaction that holds up vacuum has been open; `None` if there is none. While one is
+    /// held, nobody can clean away what queues leave behind, and they slow down: so a node warns of one older than five
+    /// minutes, once a minute.
     ///
-    /// It is about transactions of this database, prepared ones too. Those of other users are seen only by a role that is a member of
-    /// `pg_monitor` (or `pg_read_all_stats`), or a superuser.
+    /// It is about transactions of this database, prepared ones too. Those of other users are seen only by a role that
+    /// is a member of `pg_monitor` (or `pg_read_all_stats`), or a superuser.
     ///
     /// # Errors
     /// If the database does not answer.

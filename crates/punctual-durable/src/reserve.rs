@@ -1,15 +1,18 @@
 //! Jobs that a node has claimed and not begun: they wait here until a worker is free, in a moment.
 //!
-//! A store over a network takes some milliseconds for a claim, and hardly more for hundreds of jobs than for one. A node whose jobs are shorter than that would
-//! stand still between claims. So it claims beforehand what it will have begun within the store's foresight, at the pace at which its jobs end.
+//! A store over a network takes some milliseconds for a claim, and hardly more for hundreds of jobs than for one. A
+//! node whose jobs are shorter than that would stand still between claims. So it claims beforehand what it will have
+//! begun within the store's foresight, at the pace at which its jobs end.
 //!
 //! # Invariants
-//! 1. It asks for what it will have begun within the foresight at the present pace: a node with long jobs holds nothing.
+//! 1. It asks for what it will have begun within the foresight at the present pace: a node with long jobs holds
+//!    nothing.
 //! 2. Nothing waits here while a worker is free.
 //! 3. What waits much longer than it should goes back to the store, where others find it.
 //! 4. Where the store says that somebody would miss them, none are asked for for a while.
-//! 5. What comes together for a tenant of which nothing waits here goes before what waits: so a newcomer need not wait for all that was claimed beforehand of others.
-//!    But nothing is passed twice, or with many tenants it would be for ever. Otherwise the order is the claim's.
+//! 5. What comes together for a tenant of which nothing waits here goes before what waits: so a newcomer need not wait
+//!    for all that was claimed beforehand of others. But nothing is passed twice, or with many tenants it would be for
+//!    ever. Otherwise the order is the claim's.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::store::{Moment, Verdict};
 
-/// How long to wait between attempts: up to `base`, then up to twice that, and so on up to `cap`, each time a random part of it
-/// (full jitter, so that jobs that failed together do not come back together).
+/// How long to wait between attempts: up to `base`, then up to twice that, and so on up to `cap`, each time a random
+/// part of it (full jitter, so that jobs that failed together do not come back together).
 ///
 /// # Example
 /// ```
@@ -94,7 +94,8 @@ impl Default for Backoff {
     }
 }
 
-/// Why an attempt did not succeed, and what to do about it. Every error converts into one that is tried again, in a box or not; so do `anyhow::Error` and a text.
+/// Why an attempt did not succeed, and what to do about it. Every error converts into one that is tried again, in a box
+/// or not; so do `anyhow::Error` and a text.
 ///
 /// # Example
 /// ```
@@ -227,7 +228,8 @@ impl std::fmt::Display for Failure {
     }
 }
 
-// Not an `Error` itself, so that every error can convert into it; also those that are none themselves, but hold one: boxes, and what applications collect errors in.
+// Not an `Error` itself, so that every error can convert into it; also those that are none themselves, but hold one:
+// boxes, and what applications collect errors in.
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();

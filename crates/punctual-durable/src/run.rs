@@ -1,4 +1,5 @@
-//! One run of one job: from the claim to its end, on the threads that run handlers. Whatever happens to it, its end is reported once.
+//! One run of one job: from the claim to its end, on the threads that run handlers. Whatever happens to it, its end is
+//! reported once.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -181,8 +182,9 @@ impl Run {
     }
 }
 
-/// What to tell the store of a job whose deadline has come here. By the store's clock, which decides, it may be a moment until then: so the job waits for that instant, and
-/// does not outlive it. Given back it would begin a second time for that moment, and it has not failed.
+/// What to tell the store of a job whose deadline has come here. By the store's clock, which decides, it may be a
+/// moment until then: so the job waits for that instant, and does not outlive it. Given back it would begin a second
+/// time for that moment, and it has not failed.
 pub(crate) fn at_deadline(deadline: Timestamp) -> Verdict {
     Verdict::Snooze(Moment::At(deadline))
 }

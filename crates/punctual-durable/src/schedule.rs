@@ -1,4 +1,5 @@
-//! Stored series: when their ticks are, and what becomes of those that nobody was there for. The store fires each tick once.
+//! Stored series: when their ticks are, and what becomes of those that nobody was there for. The store fires each tick
+//! once.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::plan::{Own, When};
 use crate::store::{Fire, Moment, Rule, Schedule};
 use crate::time::Timestamp;
 
-/// A tick is on time for so long, if no later one has come: a node that starts a little late does not count it as missed.
+/// A tick is on time for so long, if no later one has come: a node that starts a little late does not count it as
+/// missed.
 const ON_TIME: Duration = Duration::from_secs(60);
 
 /// So many missed ticks are counted one by one; beyond that a cron schedule just goes on from now.
@@ -139,8 +141,8 @@ impl SchedulePlan {
         self
     }
 
-    /// Where the grid of an [`every`](Jobs::every) schedule begins; by default in 1970, so that it is the same at every start of the
-    /// program. For a schedule that is to survive restarts give a date: a delay is another grid each time.
+    /// Where the grid of an [`every`](Jobs::every) schedule begins; by default in 1970, so that it is the same at every
+    /// start of the program. For a schedule that is to survive restarts give a date: a delay is another grid each time.
     ///
     /// # Example
     /// ```
@@ -158,8 +160,8 @@ impl SchedulePlan {
         self
     }
 
-    /// Stores the schedule: this job is enqueued at each tick, once, whatever the number of nodes and restarts. Said again with the
-    /// same name and rule, as every start of a program does, it goes on where it was.
+    /// Stores the schedule: this job is enqueued at each tick, once, whatever the number of nodes and restarts. Said
+    /// again with the same name and rule, as every start of a program does, it goes on where it was.
     ///
     /// # Errors
     /// The job is given back with the reason.
@@ -210,8 +212,9 @@ impl SchedulePlan {
     }
 }
 
-/// When ticks are. Remembers the cron expressions it has read, which took at least a seventh of the CPU time of a tick, and how many ticks of them it has counted:
-/// counted anew for each, those that are made up for one by one would take the square of the time.
+/// When ticks are. Remembers the cron expressions it has read, which took at least a seventh of the CPU time of a tick,
+/// and how many ticks of them it has counted: counted anew for each, those that are made up for one by one would take
+/// the square of the time.
 #[derive(Debug, Default)]
 pub(crate) struct Ticks {
     crons: HashMap<Rule, Result<Cron, CronError>>,
@@ -391,8 +394,9 @@ mod tests {
         assert_eq!(fired(Missed::All { max: 2 }, now), (Some(hour(4)), None, 0));
     }
 
-    /// C17, C36: of ticks that are too many to be made up for, each was skipped by a step of its own, and for each the rest was counted again: a node that came back after an hour
-    /// of an every-second schedule did nothing else for half a minute. They are skipped in one step, and what was counted is remembered.
+    /// C17, C36: of ticks that are too many to be made up for, each was skipped by a step of its own, and for each the
+    /// rest was counted again: a node that came back after an hour of an every-second schedule did nothing else for
+    /// half a minute. They are skipped in one step, and what was counted is remembered.
     #[test]
     fn what_is_too_much_is_skipped_in_one_step() {
         let now = hour(6).after(Duration::from_secs(1800));

@@ -1,7 +1,7 @@
 //! What a store tells those who wait: that there is work, that a job has ended, that a handler should stop.
 //!
-//! A signal is a hint. Whoever hears it looks into the store; a signal too many costs a look, and where one can be lost (over a
-//! network) the store asks to be [polled](crate::Store::poll) too. Nobody is woken under the lock.
+//! A signal is a hint. Whoever hears it looks into the store; a signal too many costs a look, and where one can be lost
+//! (over a network) the store asks to be [polled](crate::Store::poll) too. Nobody is woken under the lock.
 
 mod offers;
 #[cfg(feature = "postgres")]
@@ -105,8 +105,9 @@ impl Signals {
         Self::default()
     }
 
-    /// A job may have become ready, or the instant to [`tend`](crate::Store::tend) the store has moved: whatever it is, every node looks.
-    /// A store that knows better says [`ready`](Signals::ready) or [`due`](Signals::due), which cost less.
+    /// A job may have become ready, or the instant to [`tend`](crate::Store::tend) the store has moved: whatever it is,
+    /// every node looks. A store that knows better says [`ready`](Signals::ready) or [`due`](Signals::due), which cost
+    /// less.
     ///
     /// # Example
     /// ```
@@ -223,8 +224,8 @@ impl Signals {
         EndOf { signals: self.clone(), job, key }
     }
 
-    /// For a store over a network: hears which ends are awaited here, so that it can ask to be told of those and of no others. From
-    /// then on it is the store that looks now and then, for all of them together.
+    /// For a store over a network: hears which ends are awaited here, so that it can ask to be told of those and of no
+    /// others. From then on it is the store that looks now and then, for all of them together.
     #[cfg(feature = "postgres")]
     pub(crate) fn watch(&self) -> Watch {
         self.lock().watch = Some(Watched::default());

@@ -1,11 +1,12 @@
 //! A store in one local file: SQLite is the record, memory is its index.
 //!
-//! One thread owns the file. Callers hand it operations through a queue; it does what has gathered in one transaction and answers
-//! when that is on disk (`writer`). The scheduling state (`index`) is in memory and holds the first of the ready jobs only, so that
-//! jobs that wait are not bounded by memory. `books` keeps the two in step; the other files are the operations.
+//! One thread owns the file. Callers hand it operations through a queue; it does what has gathered in one transaction
+//! and answers when that is on disk (`writer`). The scheduling state (`index`) is in memory and holds the first of the
+//! ready jobs only, so that jobs that wait are not bounded by memory. `books` keeps the two in step; the other files
+//! are the operations.
 //!
-//! Why not read on other threads: every answer is about the present, which only the writer knows; its reads cost microseconds. Only queries
-//! may read a lot: they have a thread of their own, from the first one on (`reader`).
+//! Why not read on other threads: every answer is about the present, which only the writer knows; its reads cost
+//! microseconds. Only queries may read a lot: they have a thread of their own, from the first one on (`reader`).
 
 mod books;
 mod claim;
@@ -42,11 +43,11 @@ use books::Books;
 use reader::Reader;
 use writer::{Ask, Operation};
 
-/// A store in one local file, which one process has open at a time. Clones share it; when the last one goes, what was asked for
-/// is finished, and the file is closed.
+/// A store in one local file, which one process has open at a time. Clones share it; when the last one goes, what was
+/// asked for is finished, and the file is closed.
 ///
-/// An answer means that it is on disk. The file is a SQLite database: any tool can read it meanwhile, and its view `jobs` shows
-/// what is in it.
+/// An answer means that it is on disk. The file is a SQLite database: any tool can read it meanwhile, and its view
+/// `jobs` shows what is in it.
 ///
 /// # Example
 /// ```
@@ -98,8 +99,8 @@ struct Settings {
 }
 
 impl SqliteOptions {
-    /// An answer means that the operating system has it: a crash of the process loses nothing, a power failure the last moments.
-    /// Several times faster where few callers wait for one commit.
+    /// An answer means that the operating system has it: a crash of the process loses nothing, a power failure the last
+    /// moments. Several times faster where few callers wait for one commit.
     ///
     /// # Example
     /// ```
@@ -125,8 +126,8 @@ impl SqliteOptions {
         self
     }
 
-    /// How many jobs fall due, and how many expire, in one transaction at most; 10,000 by default. If more do at one instant, the
-    /// rest follows in the next ones, so that no caller waits for all of them.
+    /// How many jobs fall due, and how many expire, in one transaction at most; 10,000 by default. If more do at one
+    /// instant, the rest follows in the next ones, so that no caller waits for all of them.
     ///
     /// # Example
     /// ```
@@ -139,8 +140,8 @@ impl SqliteOptions {
         self
     }
 
-    /// How large the file may grow, its log apart. Beyond that the store says that the disk is full, and goes on when jobs are
-    /// forgotten.
+    /// How large the file may grow, its log apart. Beyond that the store says that the disk is full, and goes on when
+    /// jobs are forgotten.
     ///
     /// # Example
     /// ```
@@ -197,12 +198,12 @@ impl SqliteOptions {
 }
 
 impl SqliteStore {
-    /// Opens the file, and makes it if there is none. Jobs that ran when its last process ended are ready again, or failed if that
-    /// happened to them too often.
+    /// Opens the file, and makes it if there is none. Jobs that ran when its last process ended are ready again, or
+    /// failed if that happened to them too often.
     ///
     /// # Errors
-    /// If it is open already, here or in another process; if it is not a database, or one of another application or of a newer
-    /// version; if the file system refuses it. All of these name the file and are permanent.
+    /// If it is open already, here or in another process; if it is not a database, or one of another application or of
+    /// a newer version; if the file system refuses it. All of these name the file and are permanent.
     ///
     /// # Example
     /// ```

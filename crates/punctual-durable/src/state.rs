@@ -9,8 +9,8 @@
 //!                                                          └ settle ► Running(outcome) ── stop, lose ► Stopped
 //! Stopped(Failed, Cancelled, Expired) ── redrive ──► Scheduled
 //! ```
-//! `Running(outcome)`: the outcome is known (cancelled, expired) and the caller has been told, but the handler has yet to stop;
-//! its permit is still held.
+//! `Running(outcome)`: the outcome is known (cancelled, expired) and the caller has been told, but the handler has yet
+//! to stop; its permit is still held.
 
 use punctual::Stage;
 

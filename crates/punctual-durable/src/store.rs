@@ -1,16 +1,19 @@
 //! What a store must keep: the contract between the engine and the place where jobs live.
 //!
 //! # Promises every store makes
-//! 1. A method answers `Ok` only when what it did is durable (C37). An error that [is transient](StoreError::is_transient) leaves it
-//!    unknown whether it was done; repeating an enqueue with the same id, or a finish with the same fence, is harmless.
-//! 2. State changes only by the table of [`State::after`](crate::State::after). A step that cannot happen changes nothing and is answered as such.
+//! 1. A method answers `Ok` only when what it did is durable (C37). An error that [is
+//!    transient](StoreError::is_transient) leaves it unknown whether it was done; repeating an enqueue with the same
+//!    id, or a finish with the same fence, is harmless.
+//! 2. State changes only by the table of [`State::after`](crate::State::after). A step that cannot happen changes
+//!    nothing and is answered as such.
 //! 3. Whatever a worker writes is guarded by `(id, fence, node)`: a stale run changes nothing (C38).
-//! 4. A claim takes no tenant above its limit, and tenants take turns by weight (C40, C41). Limits are the ones of the claim.
+//! 4. A claim takes no tenant above its limit, and tenants take turns by weight (C40, C41). Limits are the ones of the
+//!    claim.
 //! 5. The store's own clock decides what is due and what has expired (C43). Nobody gives it the present.
 //! 6. In a batch each item has its own answer; a bad one fails alone.
 //!
-//! The calls begin at once, not at the first poll, and dropping the future does not undo them: the engine may stop waiting, the
-//! store may not stop halfway. The futures need no runtime.
+//! The calls begin at once, not at the first poll, and dropping the future does not undo them: the engine may stop
+//! waiting, the store may not stop halfway. The futures need no runtime.
 
 mod new_job;
 mod record;
@@ -44,8 +47,8 @@ pub type Reply<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 /// Where durable jobs live. `memory:` and `sqlite:` are such places; see the [module's promises](Store#promises).
 ///
 /// # Promises
-/// `Ok` means durable; state changes only by [`State::after`](crate::State::after); writes by workers are fenced; limits hold at every claim; the
-/// store's clock decides; each item of a batch is answered for itself.
+/// `Ok` means durable; state changes only by [`State::after`](crate::State::after); writes by workers are fenced;
+/// limits hold at every claim; the store's clock decides; each item of a batch is answered for itself.
 ///
 /// # Example
 /// ```
@@ -57,8 +60,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// The present by the store's clock, as well as this process knows it.
     fn now(&self) -> Timestamp;
 
-    /// How long a node's lease lasts without a heartbeat; `None` if there is none to renew: one process owns the store, so that its life is the lease, or this
-    /// process may not have one.
+    /// How long a node's lease lasts without a heartbeat; `None` if there is none to renew: one process owns the store,
+    /// so that its life is the lease, or this process may not have one.
     fn lease(&self) -> Option<Duration>;
 
     /// How often to look without having been told, where signals can be lost; `None` if they cannot.
@@ -74,7 +77,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         self.now()
     }
 
-    /// Whether its clock is the wall clock of this process, so that setting that one sets the store's as well. One that has a clock of its own does not care.
+    /// Whether its clock is the wall clock of this process, so that setting that one sets the store's as well. One that
+    /// has a clock of its own does not care.
     fn has_local_clock(&self) -> bool {
         false
     }
@@ -96,8 +100,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Gives ready jobs of the asked kinds to a node: tenants in fair order, within a tenant by `(order_at, arrival)`. Each is running
-    /// from then on, its `attempt` and `fence` one higher. What has expired is not given out, and nothing is to whoever asks in an [era](Beat::era) that is over. When nothing more is ready, a store with
+    /// Gives ready jobs of the asked kinds to a node: tenants in fair order, within a tenant by `(order_at, arrival)`.
+    /// Each is running from then on, its `attempt` and `fence` one higher. What has expired is not given out, and
+    /// nothing is to whoever asks in an [era](Beat::era) that is over. When nothing more is ready, a store with
     /// [foresight](Store::foresight) may give some that are [about to fall due](Claim::ahead).
     fn claim(&self, claim: Claim) -> Reply<Claimed>;
 
@@ -113,18 +118,20 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// A node comes: from now on it can claim and want.
     fn join(&self, beat: Beat) -> Reply<()>;
 
-    /// Says that a node is still alive, and what it handles; answers whether the store still knows it, and what it should stop.
+    /// Says that a node is still alive, and what it handles; answers whether the store still knows it, and what it
+    /// should stop.
     fn heartbeat(&self, beat: Beat) -> Reply<Pulse>;
 
-    /// A node goes. What it still ran is ready again at once, with the attempt given back and no crash counted; its interest ends.
+    /// A node goes. What it still ran is ready again at once, with the attempt given back and no crash counted; its
+    /// interest ends.
     fn leave(&self, node: NodeId) -> Reply<()>;
 
-    /// What time brings: jobs that fall due become ready, jobs past their time expire, jobs of dead nodes are taken from them. Does
-    /// some of it and says when there is more.
+    /// What time brings: jobs that fall due become ready, jobs past their time expire, jobs of dead nodes are taken
+    /// from them. Does some of it and says when there is more.
     fn tend(&self) -> Reply<Tended>;
 
-    /// A node wants the result of a job enqueued [`while wanted`](NewJob::wanted_by); false if it has ended or is unknown. Saying it
-    /// twice is saying it once.
+    /// A node wants the result of a job enqueued [`while wanted`](NewJob::wanted_by); false if it has ended or is
+    /// unknown. Saying it twice is saying it once.
     fn want(&self, id: JobId, node: NodeId) -> Reply<bool>;
 
     /// It does not any more: the last node that leaves cancels the job.
@@ -148,8 +155,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Forgets these jobs if they have ended; answers how many.
     fn purge(&self, ids: Vec<JobId>) -> Reply<usize>;
 
-    /// Changes what a tenant may do. In force from the next claim and the next enqueue. What the change leaves open stays, so two who
-    /// change different things at a time do not undo each other.
+    /// Changes what a tenant may do. In force from the next claim and the next enqueue. What the change leaves open
+    /// stays, so two who change different things at a time do not undo each other.
     fn set_tenant(&self, tenant: String, change: TenantChange) -> Reply<()>;
 
     /// A tenant's policy and numbers. One that was never heard of has no limits and nothing.
@@ -161,7 +168,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Cancels everything of a tenant; answers how many it was.
     fn cancel_tenant(&self, tenant: String) -> Reply<usize>;
 
-    /// Forgets all of one tenant: schedules, jobs that wait and that ended, its policy. What runs is cancelled and goes when it stops.
+    /// Forgets all of one tenant: schedules, jobs that wait and that ended, its policy. What runs is cancelled and goes
+    /// when it stops.
     fn erase(&self, tenant: String) -> Reply<Erased>;
 
     /// Adds a schedule, or changes it: one with the same rule keeps its next tick and its counts.
@@ -173,11 +181,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Pauses or resumes a schedule; false if there is none of that name.
     fn pause_schedule(&self, name: String, paused: bool) -> Reply<bool>;
 
-    /// The schedules, by name, after the given one. One that cannot be read is left out, with a warning: it does not hide the others.
+    /// The schedules, by name, after the given one. One that cannot be read is left out, with a warning: it does not
+    /// hide the others.
     fn schedules(&self, after: Option<String>, max: usize) -> Reply<Vec<Schedule>>;
 
-    /// Fires one tick, if nobody has: compares the schedule's next tick with `fire.tick`, and in the same step moves it on and takes
-    /// the job in.
+    /// Fires one tick, if nobody has: compares the schedule's next tick with `fire.tick`, and in the same step moves it
+    /// on and takes the job in.
     fn fire(&self, fire: Fire) -> Reply<Fired>;
 
     /// The numbers of all tenants together, from counters.

@@ -10,8 +10,8 @@ use crate::plan::{Plan, When};
 use crate::schedule::SchedulePlan;
 use crate::store::{Erased, TenantChange, TenantRecord};
 
-/// One of the parties that jobs are worked for, with the same words, its own limits and its fair share. A name nobody used before is
-/// a tenant without limits; there is nothing to declare.
+/// One of the parties that jobs are worked for, with the same words, its own limits and its fair share. A name nobody
+/// used before is a tenant without limits; there is nothing to declare.
 ///
 /// # Example
 /// ```

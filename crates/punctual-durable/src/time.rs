@@ -1,8 +1,8 @@
 //! Instants as stores count them.
 //!
-//! A store keeps microseconds since 1970: fine enough for a start that is milliseconds late at worst, and what every database
-//! can hold. An instant that something must not happen before is rounded up, and the present is rounded down, so nothing is
-//! ever early.
+//! A store keeps microseconds since 1970: fine enough for a start that is milliseconds late at worst, and what every
+//! database can hold. An instant that something must not happen before is rounded up, and the present is rounded down,
+//! so nothing is ever early.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -2,14 +2,17 @@
 //!
 //! # Invariants
 //! 1. A run's end is told to the store until the store has heard it; the fence makes saying it twice harmless.
-//! 2. The loop sleeps exactly until the next instant at which the store has something to do, or a tenant's rate allows a start, and is
-//!    woken by signals and by runs that end. It never polls, unless the store asks for it.
-//! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile more comes together. A
-//!    store in one file gets both at the same moment, so that it can write them in one commit. The loop goes on hearing what is to be stopped.
+//! 2. The loop sleeps exactly until the next instant at which the store has something to do, or a tenant's rate allows
+//!    a start, and is woken by signals and by runs that end. It never polls, unless the store asks for it.
+//! 3. What there is to tell and what there is to claim is not asked for again before the last was answered: meanwhile
+//!    more comes together. A store in one file gets both at the same moment, so that it can write them in one commit.
+//!    The loop goes on hearing what is to be stopped.
 //! 4. It never runs a handler, and never waits for one.
-//! 5. What the store says that runs here is known here, or given back. A claim whose answer was not heard may be done later than anybody asks what came of it: so who
-//!    asks that begins another era, in which it gives nothing. A shutdown is over when that is known too.
-//! 6. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for before.
+//! 5. What the store says that runs here is known here, or given back. A claim whose answer was not heard may be done
+//!    later than anybody asks what came of it: so who asks that begins another era, in which it gives nothing. A
+//!    shutdown is over when that is known too.
+//! 6. Between the loss of a lease and the next join it asks for nothing, and it does not wait for what it asked for
+//!    before.
 
 mod alarm;
 mod claim;
@@ -268,7 +271,8 @@ impl Worker {
         self.finishes.clear();
         self.held.take();
         self.early_stops.clear();
-        // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it claimed goes back with the lease.
+        // Nor is it waited for what was asked under the old name: that may have been lost without a word. What it
+        // claimed goes back with the lease.
         (self.finishing, self.claiming, self.pruning) = (None, None, None);
         if self.tending.take().is_some() || self.tend == Tend::WithClaim {
             self.tend = Tend::Now;
@@ -370,8 +374,8 @@ impl Worker {
         is_well.and(self.fired(fired))
     }
 
-    /// After a claim whose answer was not heard: gives back what it was given and does not know of, and makes sure that nothing can follow. Not while it could be
-    /// about to hear of it.
+    /// After a claim whose answer was not heard: gives back what it was given and does not know of, and makes sure that
+    /// nothing can follow. Not while it could be about to hear of it.
     async fn reconcile(&mut self) -> Result<(), StoreError> {
         if !self.is_unsure {
             return Ok(());
@@ -485,7 +489,8 @@ impl Worker {
         has_more && self.jobs.heart().is_joined()
     }
 
-    /// Whether the next finishes may go. In one file they go with a claim, into one commit; over a network nothing waits for the other.
+    /// Whether the next finishes may go. In one file they go with a claim, into one commit; over a network nothing
+    /// waits for the other.
     fn may_finish(&self) -> bool {
         self.finishing.is_none() && (self.claiming.is_none() || self.is_far()) && !self.lingers()
     }

@@ -121,7 +121,8 @@ impl Bed {
         *store = Some(reopen(old));
     }
 
-    /// All nodes die and [`NODE`] comes back under its old name: by the lease, or by a restart. False if the store knows neither.
+    /// All nodes die and [`NODE`] comes back under its old name: by the lease, or by a restart. False if the store
+    /// knows neither.
     pub fn crash(&self) -> bool {
         if let Some(lease) = self.store().lease() {
             self.advance(lease);
@@ -287,7 +288,8 @@ impl Bed {
         tidy(self.ask(|store| store.tenant(tenant.to_owned())).totals)
     }
 
-    /// C58: checks the totals, of all and of each tenant, against the jobs themselves; of what ended, at least what is still kept.
+    /// C58: checks the totals, of all and of each tenant, against the jobs themselves; of what ended, at least what is
+    /// still kept.
     pub fn assert_totals_are_true(&self) {
         let jobs = self.all(&Query::default());
         check_totals(&self.totals(), jobs.iter());

@@ -1,12 +1,12 @@
 //! What the nodes of a cluster under test run, and what bears witness to it.
 //!
-//! The nodes are processes of their own (`cluster_node`), on a real server and in real time; `tests/postgres_cluster` starts them, tells
-//! them what to do, and kills, stops and restarts them. Two independent records are kept of what happens, both in the schema of the
-//! store, by the database's clock:
+//! The nodes are processes of their own (`cluster_node`), on a real server and in real time; `tests/postgres_cluster`
+//! starts them, tells them what to do, and kills, stops and restarts them. Two independent records are kept of what
+//! happens, both in the schema of the store, by the database's clock:
 //!
 //! - what the *handlers* say (`witness`): each run, its start and its end, written by the process that runs it;
-//! - what the *store* did (`moves`, `leases`, `limit_log`): written by triggers, in the transaction that did it, so that it is as
-//!   complete as the store is durable.
+//! - what the *store* did (`moves`, `leases`, `limit_log`): written by triggers, in the transaction that did it, so
+//!   that it is as complete as the store is durable.
 
 use std::time::Duration;
 

@@ -1,12 +1,14 @@
-//! Crashes of a process that has a store open, and power cuts under it, with a checker that knows nothing but what is left.
+//! Crashes of a process that has a store open, and power cuts under it, with a checker that knows nothing but what is
+//! left.
 //!
-//! A child process ([`child`]) works on a file and writes down what it is about to do, what it was answered (the client's log) and what
-//! its handlers did (the ledger). It is killed, or dies at a point that a [`Fault`] names. Others take its place, the last one finishes
-//! everything, and the checker ([`check`]) judges by three things only: the log, the ledger and the file.
+//! A child process ([`child`]) works on a file and writes down what it is about to do, what it was answered (the
+//! client's log) and what its handlers did (the ledger). It is killed, or dies at a point that a [`Fault`] names.
+//! Others take its place, the last one finishes everything, and the checker ([`check`]) judges by three things only:
+//! the log, the ledger and the file.
 //!
-//! What is real: the processes, the signals, SQLite, the store as it is shipped. What is simulated: the power cut, the full disk, and
-//! what a disk does with writes that nobody has waited for ([`Disk`]). Not simulated: directories that forget a file made or removed,
-//! disks that lie about a sync (but see [`Fault::deaf`]), and sectors of garbage.
+//! What is real: the processes, the signals, SQLite, the store as it is shipped. What is simulated: the power cut, the
+//! full disk, and what a disk does with writes that nobody has waited for ([`Disk`]). Not simulated: directories that
+//! forget a file made or removed, disks that lie about a sync (but see [`Fault::deaf`]), and sectors of garbage.
 
 pub mod check;
 pub mod child;

@@ -1,4 +1,5 @@
-//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost or late, or it says nothing at all.
+//! A store that cannot be relied on: it refuses, or it does what it was asked and the answer is lost or late, or it
+//! says nothing at all.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -116,7 +117,8 @@ impl Faulty {
         }
     }
 
-    /// While it is silent, the store does nothing and says nothing. Who asked meanwhile hears when it is over that it was not done.
+    /// While it is silent, the store does nothing and says nothing. Who asked meanwhile hears when it is over that it
+    /// was not done.
     pub fn set_silence(&self, silence: bool) {
         let mut faults = self.faults.lock().unwrap();
         let waiting = std::mem::replace(&mut faults.silence, silence.then(Vec::new));
@@ -139,7 +141,8 @@ impl Faulty {
         self.faults.lock().unwrap().held_of = Some(method);
     }
 
-    /// What is asked while it swallows is not done, and never answered: as on a connection that both ends take to be sound, and is not.
+    /// What is asked while it swallows is not done, and never answered: as on a connection that both ends take to be
+    /// sound, and is not.
     pub fn swallow(&self, swallows: bool) {
         self.faults.lock().unwrap().swallows = swallows;
     }
@@ -160,8 +163,8 @@ impl Faulty {
         self.faults.lock().unwrap().unheard_one_in = one_in;
     }
 
-    /// Of the next operation of this name nothing is heard, as if its connection was cut; but it is under way, and is done when the next one is asked, just before
-    /// it. Once.
+    /// Of the next operation of this name nothing is heard, as if its connection was cut; but it is under way, and is
+    /// done when the next one is asked, just before it. Once.
     pub fn overtake(&self, name: &'static str) {
         self.faults.lock().unwrap().overtake = Some(name);
     }

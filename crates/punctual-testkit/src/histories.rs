@@ -1,5 +1,5 @@
-//! Random histories: the store under test and the model live through the same operations on the same clock, and must give the
-//! same answers and hold the same jobs after each of them.
+//! Random histories: the store under test and the model live through the same operations on the same clock, and must
+//! give the same answers and hold the same jobs after each of them.
 //!
 //! `PUNCTUAL_SEEDS` says how many, `PUNCTUAL_SEED` replays one. A history that tells the two apart is made
 //! as short as leaving out operations makes it before it is shown.

@@ -1,4 +1,5 @@
-//! What every store must pass: the conformance suite, random histories against the model, a simulated cluster, and crashes.
+//! What every store must pass: the conformance suite, random histories against the model, a simulated cluster, and
+//! crashes.
 //!
 //! A store's own test file opens it in a [`Bed`] and asks for the tests:
 //! ```

@@ -1,11 +1,11 @@
 //! A PostgreSQL to test with.
 //!
-//! Tests that need nothing but a database share one server: that of `PUNCTUAL_POSTGRES_URL`, as `scripts/postgres run` sets it, or one that the
-//! first of them starts and that goes with the test process. Each has a [`Schema`] of its own there. Tests that break the server have
-//! one to themselves ([`Server`]).
+//! Tests that need nothing but a database share one server: that of `PUNCTUAL_POSTGRES_URL`, as `scripts/postgres run`
+//! sets it, or one that the first of them starts and that goes with the test process. Each has a [`Schema`] of its own
+//! there. Tests that break the server have one to themselves ([`Server`]).
 //!
-//! Without an installed PostgreSQL such tests fail, and say what to install: a suite that passes because it did not run is worth
-//! nothing.
+//! Without an installed PostgreSQL such tests fail, and say what to install: a suite that passes because it did not run
+//! is worth nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::ToSocketAddrs;
@@ -19,8 +19,8 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 use crate::proxy::Proxy;
 
-/// A server that a test has to itself, to be stopped and started. It is gone when this is dropped, or when its process is, however
-/// that one ends.
+/// A server that a test has to itself, to be stopped and started. It is gone when this is dropped, or when its process
+/// is, however that one ends.
 ///
 /// # Example
 /// ```no_run
@@ -61,7 +61,8 @@ impl Server {
         Self::hold(&["--fast"])
     }
 
-    /// Two: what is committed at the first is at the second too, before anybody hears of it. The URL names both, the second before the first.
+    /// Two: what is committed at the first is at the second too, before anybody hears of it. The URL names both, the
+    /// second before the first.
     #[must_use]
     pub fn start_pair() -> Self {
         let pair = Self::hold(&["--pair"]);
@@ -82,8 +83,8 @@ impl Server {
         Self::hold(&["--tls"])
     }
 
-    /// Starts it again with another certificate: `right`, `misnamed`, `expired`, `v1` (of the first version), `itself` (its own
-    /// authority) or `itself-expired`.
+    /// Starts it again with another certificate: `right`, `misnamed`, `expired`, `v1` (of the first version), `itself`
+    /// (its own authority) or `itself-expired`.
     pub fn present(&self, certificate: &str) {
         self.order(&format!("present {certificate}"), "presented");
     }
@@ -139,8 +140,8 @@ impl Server {
         self.order("start", "started");
     }
 
-    /// Puts a PgBouncer before it, which gives out four connections by the transaction, and says where clients reach that. It goes with
-    /// the server.
+    /// Puts a PgBouncer before it, which gives out four connections by the transaction, and says where clients reach
+    /// that. It goes with the server.
     ///
     /// # Panics
     /// If no PgBouncer is installed; the script has said so then.

@@ -1,14 +1,16 @@
-//! A proxy on loopback that does to connections what networks do: it cuts, resets, delays, swallows, and loses the one reply that
-//! matters. It counts what it did, so that a test can tell a fault that was survived from one that never happened.
+//! A proxy on loopback that does to connections what networks do: it cuts, resets, delays, swallows, and loses the one
+//! reply that matters. It counts what it did, so that a test can tell a fault that was survived from one that never
+//! happened.
 //!
 //! # Invariants
-//! 1. Bytes are passed on in order and unchanged, or not at all: a link that lost any is never passed on again, only ended.
+//! 1. Bytes are passed on in order and unchanged, or not at all: a link that lost any is never passed on again, only
+//!    ended.
 //! 2. A fault is counted before anybody can notice it.
 //! 3. A link is known to `State::links` as long as it can be cut; a dead link passes nothing on.
 //!
-//! Lock order: the state, then a link's talk. Nothing is read, written or slept under either. Two threads a link, one for each
-//! direction, so that a full pipe one way does not stop the other; and two more once something is delayed, for a piece that is on its way
-//! does not keep the next one from being sent.
+//! Lock order: the state, then a link's talk. Nothing is read, written or slept under either. Two threads a link, one
+//! for each direction, so that a full pipe one way does not stop the other; and two more once something is delayed, for
+//! a piece that is on its way does not keep the next one from being sent.
 
 mod talk;
 #[cfg(test)]
@@ -61,7 +63,8 @@ pub struct Counts {
     pub connections: u64,
     /// Those of them that the server agreed to encrypt.
     pub encrypted: u64,
-    /// What was asked of the server, in PostgreSQL's protocol: queries, and connections that said hello; those that can be read.
+    /// What was asked of the server, in PostgreSQL's protocol: queries, and connections that said hello; those that can
+    /// be read.
     pub requests: u64,
     /// Bytes passed on to the server.
     pub to_server: u64,
@@ -71,7 +74,8 @@ pub struct Counts {
     pub cut: u64,
     /// Connections reset.
     pub reset: u64,
-    /// Those that were closed or reset by [`Proxy::cut`] and [`Proxy::reset`] while a request of PostgreSQL's protocol was under way.
+    /// Those that were closed or reset by [`Proxy::cut`] and [`Proxy::reset`] while a request of PostgreSQL's protocol
+    /// was under way.
     pub broken_off: u64,
     /// Bytes that were swallowed.
     pub swallowed: u64,
@@ -163,7 +167,8 @@ impl Proxy {
         self.shared.lock().counts
     }
 
-    /// Passes everything on, from now on. Connections that lost something meanwhile are cut: nobody could go on with them.
+    /// Passes everything on, from now on. Connections that lost something meanwhile are cut: nobody could go on with
+    /// them.
     pub fn pass(&self) {
         self.shared.go(Way::Pass);
     }
@@ -173,8 +178,8 @@ impl Proxy {
         self.shared.go(Way::Blackhole);
     }
 
-    /// Passes nothing on any more for the connections there are, and does not end them either, as after a fail-over, or a firewall that has forgotten
-    /// them; says how many. New ones are welcome.
+    /// Passes nothing on any more for the connections there are, and does not end them either, as after a fail-over, or
+    /// a firewall that has forgotten them; says how many. New ones are welcome.
     pub fn forget(&self) -> usize {
         let mut state = self.shared.lock();
         state.way = Way::Pass;
@@ -196,7 +201,8 @@ impl Proxy {
         links.len()
     }
 
-    /// Resets all connections, on both sides, as a peer does that knows nothing of them; says how many. New ones are welcome.
+    /// Resets all connections, on both sides, as a peer does that knows nothing of them; says how many. New ones are
+    /// welcome.
     pub fn reset(&self) -> usize {
         let mut state = self.shared.lock();
         let links = state.take_links();
@@ -210,9 +216,9 @@ impl Proxy {
         self.shared.lock().cut_after = Some(bytes);
     }
 
-    /// Loses the reply to the next request whose SQL has these words: the server gets it, does it, commits it (its reply says that no
-    /// transaction is open), and then the connection is cut instead of the reply passed on. A request inside a transaction is answered,
-    /// and the reply to its commit lost. Once.
+    /// Loses the reply to the next request whose SQL has these words: the server gets it, does it, commits it (its
+    /// reply says that no transaction is open), and then the connection is cut instead of the reply passed on. A
+    /// request inside a transaction is answered, and the reply to its commit lost. Once.
     ///
     /// The words must stand in the query itself, or in the statement that is bound, on a connection without encryption.
     pub fn lose_reply_to(&self, words: &str) {
@@ -455,7 +461,8 @@ impl Link {
     fn reset(&self) {
         self.dead.store(true, Ordering::Release);
         for stream in [Some(&self.client), self.server.as_ref()].into_iter().flatten() {
-            // What closes without lingering is reset. Only readers are woken: the end of writing would be told politely.
+            // What closes without lingering is reset. Only readers are woken: the end of writing would be told
+            // politely.
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
             let _ = stream.shutdown(Shutdown::Read);
         }

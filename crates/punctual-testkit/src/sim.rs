@@ -1,9 +1,9 @@
-//! A simulated cluster: several nodes on one store, one virtual clock, one seed. No threads: each node is a few numbers, and the dice
-//! say who acts next and what goes wrong.
+//! A simulated cluster: several nodes on one store, one virtual clock, one seed. No threads: each node is a few
+//! numbers, and the dice say who acts next and what goes wrong.
 //!
-//! What goes wrong: nodes crash and come back under a new name; pause beyond their lease and then finish what they ran; do not hear
-//! the answer to what was done; the clock is set forward and back; callers cancel; limits change. What must hold all the same is
-//! in `witness.rs`, which believes only what it saw itself.
+//! What goes wrong: nodes crash and come back under a new name; pause beyond their lease and then finish what they ran;
+//! do not hear the answer to what was done; the clock is set forward and back; callers cancel; limits change. What must
+//! hold all the same is in `witness.rs`, which believes only what it saw itself.
 //!
 //! Steps are counted, not timed: after a clock is set back an instant can come twice, a step cannot.
 

@@ -1,7 +1,7 @@
 //! The conformance suite: every rule of `docs/design/store.md`, each a case with a sentence for a name.
 //!
-//! [`store_suite_tests!`](crate::store_suite_tests) makes one test of each, for a function that opens a fresh store. A bug found
-//! in one store becomes a case here, for all.
+//! [`store_suite_tests!`](crate::store_suite_tests) makes one test of each, for a function that opens a fresh store. A
+//! bug found in one store becomes a case here, for all.
 
 pub mod claiming;
 pub mod enqueueing;
@@ -12,8 +12,8 @@ pub mod scheduling;
 pub mod states;
 pub mod tenancy;
 
-/// One test per case, and [random histories](crate::histories), for `open: fn(&VirtualClock) -> Bed`; 100 histories, unless another
-/// number is given, for a store that takes seconds for one.
+/// One test per case, and [random histories](crate::histories), for `open: fn(&VirtualClock) -> Bed`; 100 histories,
+/// unless another number is given, for a store that takes seconds for one.
 #[macro_export]
 macro_rules! store_suite_tests {
     ($open:ident) => {

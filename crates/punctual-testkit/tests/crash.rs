@@ -1,8 +1,9 @@
 //! Processes that die with a store open, and what must be true of what they leave.
 //!
-//! Real processes, so real time; nothing sleeps: everybody waits for a line or for an end. `PUNCTUAL_CRASH_POINTS` says at how many
-//! points each sweep strikes, `PUNCTUAL_SEEDS` how many stories of kills there are, `PUNCTUAL_SEED` replays one. A failure names what
-//! replays it by hand: `crash_child FOLDER STEPS SEED FAULT`, `crash_child FOLDER finish 0`, `crash_check FOLDER`.
+//! Real processes, so real time; nothing sleeps: everybody waits for a line or for an end. `PUNCTUAL_CRASH_POINTS` says
+//! at how many points each sweep strikes, `PUNCTUAL_SEEDS` how many stories of kills there are, `PUNCTUAL_SEED` replays
+//! one. A failure names what replays it by hand: `crash_child FOLDER STEPS SEED FAULT`, `crash_child FOLDER finish 0`,
+//! `crash_check FOLDER`.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -140,7 +141,8 @@ fn calls() -> u64 {
     numbers[0]
 }
 
-/// C37, C38, C40, C47, C48, C49: whatever the moment, a process that is killed loses nothing that was acknowledged, and nothing runs twice without reason.
+/// C37, C38, C40, C47, C48, C49: whatever the moment, a process that is killed loses nothing that was acknowledged, and
+/// nothing runs twice without reason.
 #[test]
 fn a_store_survives_being_killed_at_any_moment() {
     let (mut cut_off, mut unanswered) = (0, 0);
@@ -159,7 +161,8 @@ fn a_store_survives_being_killed_at_any_moment() {
     assert!(cut_off > 0 && unanswered > 0, "{cut_off} runs cut off, {unanswered} answers not heard");
 }
 
-/// C37, C38: the three points of each durable transition, each named: before it is written, before it is committed, before anybody is told.
+/// C37, C38: the three points of each durable transition, each named: before it is written, before it is committed,
+/// before anybody is told.
 #[test]
 fn a_store_survives_an_abort_at_each_point_of_each_transition() {
     each_point(|_| What::Abort);
@@ -199,7 +202,8 @@ fn a_store_survives_an_abort_at_any_call() {
     sweep(points(30), |_| What::Abort);
 }
 
-/// C37: an answer means that it is on disk: the power may go at any call, and take all, some or parts of what was not synced.
+/// C37: an answer means that it is on disk: the power may go at any call, and take all, some or parts of what was not
+/// synced.
 #[test]
 fn a_store_survives_a_power_cut_at_any_call() {
     sweep(points(45), |seed| What::Cut(Loss::ALL[usize::try_from(seed % 3).unwrap()], seed));
@@ -223,7 +227,8 @@ fn sweep(points: u64, what: impl Fn(u64) -> What) {
     assert!(struck >= points.min(calls), "only {struck} of {} were met", 2 * points);
 }
 
-/// The tests above can fail: on a disk that only says that it has synced, acknowledged work is lost, and the judge sees it.
+/// The tests above can fail: on a disk that only says that it has synced, acknowledged work is lost, and the judge sees
+/// it.
 #[test]
 fn a_disk_that_lies_is_found_out() {
     for (seed, call) in [(1, 250), (2, 350), (3, 450)] {
@@ -236,7 +241,8 @@ fn a_disk_that_lies_is_found_out() {
     }
 }
 
-/// C51: a full disk is an error that says so; nothing is lost or damaged, and when there is room again the same process goes on.
+/// C51: a full disk is an error that says so; nothing is lost or damaged, and when there is room again the same process
+/// goes on.
 #[test]
 fn work_goes_on_when_a_full_disk_has_room_again() {
     let transitions = Transition::ALL.map(|transition| When::At(Point::BeforeWrite, transition, 2));
@@ -267,7 +273,8 @@ fn work_goes_on_when_a_full_disk_has_room_again() {
     assert!(told > 3, "only {told} clients were told");
 }
 
-/// A disk that is full when the store is opened: refused with a word that says why, and nothing is spoilt for the next time.
+/// A disk that is full when the store is opened: refused with a word that says why, and nothing is spoilt for the next
+/// time.
 #[test]
 fn a_full_disk_at_the_door_is_said_and_spoils_nothing() {
     for (seed, call) in (0..).zip([1, 2, 3, 5, 8, 13, 21]) {

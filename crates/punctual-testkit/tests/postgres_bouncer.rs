@@ -1,5 +1,6 @@
-//! A PgBouncer between stores and their server, which gives out few connections and each by the transaction: everything works, woken by
-//! a connection of its own to the server or, without one, by looking; and nothing is left behind in the connections that others get next.
+//! A PgBouncer between stores and their server, which gives out few connections and each by the transaction: everything
+//! works, woken by a connection of its own to the server or, without one, by looking; and nothing is left behind in the
+//! connections that others get next.
 //!
 //! In real time, since nobody's virtual clock moves a pooler; but nothing is measured.
 
@@ -198,7 +199,8 @@ impl Cluster {
         assert_eq!(record.state.outcome, Some(Outcome::Cancelled));
     }
 
-    /// The pooler was in the way: it has given out its few connections by the transaction, and the server knows of no others but `besides`.
+    /// The pooler was in the way: it has given out its few connections by the transaction, and the server knows of no
+    /// others but `besides`.
     fn assert_it_was_pooled(&self, besides: usize) {
         let mut console = connect(&self.url.replace("/postgres", "/pgbouncer")).unwrap();
         let pool = of_database(&mut console, "SHOW POOLS");
@@ -215,8 +217,8 @@ impl Cluster {
         assert!((1..=POOLED).contains(&pooled), "{pooled} connections");
     }
 
-    /// Whoever gets a connection of the pooler next finds nothing in its session: no setting, no prepared statement, no temporary table,
-    /// no lock.
+    /// Whoever gets a connection of the pooler next finds nothing in its session: no setting, no prepared statement, no
+    /// temporary table, no lock.
     fn assert_nothing_is_left_in_sessions(&self) {
         // Those of PL/pgSQL are there when a function has been called.
         let settings = "SELECT name || ' = ' || setting FROM pg_settings
@@ -312,8 +314,9 @@ fn behind_a_pooler_with_a_line_of_its_own_a_node_is_woken() {
     cluster.assert_it_was_pooled(STORES);
 }
 
-/// C37, C42, C49: notifications do not arrive, so what is to be known is looked for. Once the connection that would hear them, and that waits for
-/// no disk, said so in its session; so did then whoever got that session next, whose commits were not durable.
+/// C37, C42, C49: notifications do not arrive, so what is to be known is looked for. Once the connection that would
+/// hear them, and that waits for no disk, said so in its session; so did then whoever got that session next, whose
+/// commits were not durable.
 #[test]
 fn behind_a_pooler_without_a_line_of_its_own_a_node_looks() {
     let cluster = Cluster::new(|_| PostgresOptions::new().lease(Duration::from_secs(2)));

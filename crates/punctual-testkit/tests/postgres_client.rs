@@ -1,5 +1,5 @@
-//! The store in PostgreSQL, and what it meets there: a job that does not fit, a server that takes no writes, functions of another version,
-//! callers who ask for too much.
+//! The store in PostgreSQL, and what it meets there: a job that does not fit, a server that takes no writes, functions
+//! of another version, callers who ask for too much.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -53,7 +53,8 @@ fn many_who_open_a_new_schema_at_a_time_make_it_once() {
     assert_eq!(block_on(stores[0].totals()).unwrap().scheduled, 6);
 }
 
-/// A name with capitals was taken, and then nothing could be opened: where functions are given to roles it was read as one without.
+/// A name with capitals was taken, and then nothing could be opened: where functions are given to roles it was read as
+/// one without.
 #[test]
 fn a_schema_may_have_capitals_and_hyphens() {
     let server = Server::start_fast();
@@ -123,8 +124,9 @@ fn a_function_whose_answer_changes_under_a_running_process_is_asked_again() {
     enqueue(&store, job(1)).unwrap().unwrap();
 }
 
-/// When several connections learn at the same moment that what they have prepared no longer fits, only the first was asked again, and the others gave their callers an error that is
-/// said to be permanent. Now each is asked once more. The line is slow, so that all are under way before the first hears of it.
+/// When several connections learn at the same moment that what they have prepared no longer fits, only the first was
+/// asked again, and the others gave their callers an error that is said to be permanent. Now each is asked once more.
+/// The line is slow, so that all are under way before the first hears of it.
 #[test]
 fn a_function_whose_answer_changes_is_asked_again_on_every_connection() {
     let schema = Schema::new();
@@ -227,9 +229,10 @@ fn claim(store: &PostgresStore) -> Vec<Record> {
     block_on(store.claim(claim)).unwrap().jobs
 }
 
-/// C36, C19: an error with a letter that the database's encoding lacks was refused together with all ends that were told with it, and they were told again for
-/// ever: nothing that the node ran ended any more, nor did its shutdown. Now it is found and written in other words: spelled out, in which a result means the same,
-/// and if that is refused too, without what was said. All others end as they did.
+/// C36, C19: an error with a letter that the database's encoding lacks was refused together with all ends that were
+/// told with it, and they were told again for ever: nothing that the node ran ended any more, nor did its shutdown. Now
+/// it is found and written in other words: spelled out, in which a result means the same, and if that is refused too,
+/// without what was said. All others end as they did.
 #[test]
 fn an_end_that_does_not_fit_is_told_in_other_words_and_holds_up_no_other() {
     let server = Server::start_fast();
@@ -282,9 +285,10 @@ fn an_end_that_does_not_fit_is_told_in_other_words_and_holds_up_no_other() {
     assert_eq!(seen, expected);
 }
 
-/// C36: a row that somebody had written with SQL, with a word that is null among its tags, made the whole answer to a claim unreadable. The node gave everything back and claimed it again,
-/// twenty times a second, and its neighbours never ran; nor could any page be seen that it was on. Now what SQL can write is read as far as it makes sense, and what does not is
-/// one failed job.
+/// C36: a row that somebody had written with SQL, with a word that is null among its tags, made the whole answer to a
+/// claim unreadable. The node gave everything back and claimed it again, twenty times a second, and its neighbours
+/// never ran; nor could any page be seen that it was on. Now what SQL can write is read as far as it makes sense, and
+/// what does not is one failed job.
 #[test]
 fn a_job_that_cannot_be_read_fails_alone() {
     let schema = Schema::new();
@@ -331,8 +335,8 @@ fn a_process_that_is_asked_for_much_keeps_its_lease() {
     cancels.into_iter().for_each(|cancel| drop(block_on(cancel)));
 }
 
-/// What a node asks for is asked again soon, because the connection may be lost. If it is the database that is slow, it is waited for longer each time,
-/// up to what was set: or nothing would ever be done.
+/// What a node asks for is asked again soon, because the connection may be lost. If it is the database that is slow, it
+/// is waited for longer each time, up to what was set: or nothing would ever be done.
 #[test]
 fn a_database_that_is_slow_is_given_more_time() {
     let schema = Schema::new();
@@ -353,8 +357,10 @@ fn a_database_that_is_slow_is_given_more_time() {
     assert!(block_on(store.heartbeat(beat(NODE, &["k"]))).unwrap().known);
 }
 
-/// C32, C41: a caller's open transaction that had enqueued for a bounded tenant held up enqueues of that tenant, as it must; but also all that shared a call with one of them, and with four such calls
-/// everybody in the process. So did one that had taken a unique key. Now those who must wait are told apart from the others. The transaction is open for as long as the others take.
+/// C32, C41: a caller's open transaction that had enqueued for a bounded tenant held up enqueues of that tenant, as it
+/// must; but also all that shared a call with one of them, and with four such calls everybody in the process. So did
+/// one that had taken a unique key. Now those who must wait are told apart from the others. The transaction is open for
+/// as long as the others take.
 #[test]
 fn whoever_waits_for_a_transaction_holds_up_no_other_enqueue() {
     let schema = Schema::new();
@@ -417,7 +423,8 @@ impl Job for Note {
     type Output = u32;
 }
 
-/// C42, C49: what one process does another hears of over its line. The clock stands still, so nobody looks by himself, and no heart beats.
+/// C42, C49: what one process does another hears of over its line. The clock stands still, so nobody looks by himself,
+/// and no heart beats.
 #[test]
 fn a_node_hears_what_another_process_does_while_the_clock_stands_still() {
     let (schema, clock) = (Schema::new(), VirtualClock::new());
@@ -500,8 +507,8 @@ fn the_oldest_snapshot_is_seen_as_long_as_it_is_held() {
     assert_eq!(age(&store), None);
 }
 
-/// C44: what is held for more than five minutes is warned of, with the name of whoever holds it. So as not to wait for that, the clock that the age is
-/// read from is ten minutes ahead of the one that says when a transaction began.
+/// C44: what is held for more than five minutes is warned of, with the name of whoever holds it. So as not to wait for
+/// that, the clock that the age is read from is ten minutes ahead of the one that says when a transaction began.
 #[test]
 fn a_snapshot_that_is_held_for_long_is_warned_of() {
     let server = Server::start_fast();

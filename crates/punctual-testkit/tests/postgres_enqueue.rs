@@ -1,4 +1,5 @@
-//! What the doors of the PostgreSQL store promise to those who enqueue at the same moment, and to those who have nothing to do with it.
+//! What the doors of the PostgreSQL store promise to those who enqueue at the same moment, and to those who have
+//! nothing to do with it.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -136,7 +137,8 @@ fn alike(number: u32, arguments: &[(&str, &str)]) -> String {
     format!("SELECT status FROM enqueue_alike(ids => {ids}, payloads => '{{1}}', {})", named.join(", "))
 }
 
-/// C47: who says how long a key stays taken, or what to do if it is, and forgets the key, was told that the job is new, each time, and had as many of them.
+/// C47: who says how long a key stays taken, or what to do if it is, and forgets the key, was told that the job is new,
+/// each time, and had as many of them.
 #[test]
 fn what_is_said_of_a_key_that_is_not_given_is_refused() {
     let (_schema, mut client) = open();
@@ -150,8 +152,9 @@ fn what_is_said_of_a_key_that_is_not_given_is_refused() {
     assert!(one(&mut client, "SELECT status, detail FROM enqueue('k', on_conflict => 'reject')").starts_with("new"));
 }
 
-/// C36: a job was taken in with words that an index could not hold, and then it could not fall due, or not end; one with numbers that no node can read could not be
-/// given out. From then on every claim, or every finish of its node, failed. Now no door takes it, nothing is written, and what is wrong is said.
+/// C36: a job was taken in with words that an index could not hold, and then it could not fall due, or not end; one
+/// with numbers that no node can read could not be given out. From then on every claim, or every finish of its node,
+/// failed. Now no door takes it, nothing is written, and what is wrong is said.
 #[test]
 fn no_door_takes_a_job_that_would_be_in_everybodys_way() {
     let (_schema, mut client) = open();
@@ -161,7 +164,8 @@ fn no_door_takes_a_job_that_would_be_in_everybodys_way() {
     let (tag, many) = (&format!("ARRAY[{long}]"), "ARRAY(SELECT i::text FROM generate_series(1, 65) i)");
     let bytes = |what: &str| format!("the job's {what} has 513 bytes (at most 512)");
     let numbers = "and must be from 1 to 4294967295";
-    // The argument of `enqueue`, its value, the column of a batch, its value if that is written otherwise, and what is said.
+    // The argument of `enqueue`, its value, the column of a batch, its value if that is written otherwise, and what is
+    // said.
     let bad: &[(&str, &str, &str, &str, &str)] = &[
         ("kind", long, "kinds", long, &bytes("kind")),
         ("tenant", long, "tenants", long, &bytes("tenant")),
@@ -233,9 +237,10 @@ fn bound(client: &mut Client, tenant: &str, backlog_max: u32) {
     one(client, &sql);
 }
 
-/// C37, C38: a caller that got no answer repeats its enqueue, while the first is still under way and holds the key, the last place or the id. Whether the job is
-/// known was asked before that was waited for: so the second replaced itself, was refused because of itself, or ran once more what had ended. Now it is the same
-/// job, and nothing of the second stays.
+/// C37, C38: a caller that got no answer repeats its enqueue, while the first is still under way and holds the key, the
+/// last place or the id. Whether the job is known was asked before that was waited for: so the second replaced itself,
+/// was refused because of itself, or ran once more what had ended. Now it is the same job, and nothing of the second
+/// stays.
 #[test]
 fn a_job_that_is_enqueued_again_while_the_first_is_under_way_is_the_same() {
     let keyed = |word: &str| format!("unique_key => 'u', on_conflict => '{word}'");
@@ -279,8 +284,9 @@ fn a_job_that_is_enqueued_again_while_the_first_is_under_way_is_the_same() {
     }
 }
 
-/// C38: a job for a date, enqueued just before that and, as the answer was lost, again just after it: the one was about to be among those that wait, the other among those that
-/// are due. It ran twice, under the same fence, if it ended in between.
+/// C38: a job for a date, enqueued just before that and, as the answer was lost, again just after it: the one was about
+/// to be among those that wait, the other among those that are due. It ran twice, under the same fence, if it ended in
+/// between.
 #[test]
 fn a_job_that_is_enqueued_again_after_its_date_is_the_same() {
     let date = 2_000_000_000_000_000_i64;
@@ -306,8 +312,9 @@ fn a_job_that_is_enqueued_again_after_its_date_is_the_same() {
     }
 }
 
-/// C38: an id that was given twice at the same moment, once for now and once for later, was among those that are due and among those that wait, and ran twice: neither saw the
-/// other. Now the second waits for the first, whatever door each comes by; a job whose id was made for it waits for nobody.
+/// C38: an id that was given twice at the same moment, once for now and once for later, was among those that are due
+/// and among those that wait, and ran twice: neither saw the other. Now the second waits for the first, whatever door
+/// each comes by; a job whose id was made for it waits for nobody.
 #[test]
 fn an_id_that_is_given_twice_at_the_same_moment_is_one_job() {
     let hour = "3600000000";
@@ -353,7 +360,8 @@ fn an_id_that_is_given_twice_at_the_same_moment_is_one_job() {
     assert_eq!(one(&mut client, "SELECT count(*) FROM enqueue('k')"), "1");
 }
 
-/// C42: a job that is known, and enqueued once more, was put into the other table for a moment, or taken for new until it was looked up: then nobody could promote it, and claims waited.
+/// C42: a job that is known, and enqueued once more, was put into the other table for a moment, or taken for new until
+/// it was looked up: then nobody could promote it, and claims waited.
 #[test]
 fn a_job_that_is_enqueued_again_is_in_nobodys_way() {
     let (schema, mut client) = open();
@@ -377,7 +385,8 @@ fn a_job_that_is_enqueued_again_is_in_nobodys_way() {
     assert_eq!(kept, truth);
 }
 
-/// C47, C49: whoever joins a job at the moment when the last caller who wanted it lets go got a handle to a job that was cancelled. Its key is free: so there is a new one.
+/// C47, C49: whoever joins a job at the moment when the last caller who wanted it lets go got a handle to a job that
+/// was cancelled. Its key is free: so there is a new one.
 #[test]
 fn nobody_joins_a_job_that_is_being_given_up() {
     let (schema, mut client) = open();
@@ -392,8 +401,9 @@ fn nobody_joins_a_job_that_is_being_given_up() {
     assert_eq!(one(&mut client, "SELECT id, stage FROM jobs WHERE stage <> 'stopped'"), format!("{} ready", id(2)));
 }
 
-/// C28, C42: whoever enqueues brought what was due along, that of everybody, and then waited for a turn or a key: for so long nobody could claim it, nor let it expire. The same went
-/// for what takes long, or may wait, in the hands of people and of nodes. Now each of them brings along what its own answer depends on.
+/// C28, C42: whoever enqueues brought what was due along, that of everybody, and then waited for a turn or a key: for
+/// so long nobody could claim it, nor let it expire. The same went for what takes long, or may wait, in the hands of
+/// people and of nodes. Now each of them brings along what its own answer depends on.
 #[test]
 fn who_waits_keeps_no_strangers_job() {
     let (schema, mut client) = open();
@@ -449,7 +459,8 @@ fn who_waits_keeps_no_strangers_job() {
     }
 }
 
-/// What is past its time counts as such for those who ask, though nobody has noticed: a key is free, and what is cancelled with its tenant has expired.
+/// What is past its time counts as such for those who ask, though nobody has noticed: a key is free, and what is
+/// cancelled with its tenant has expired.
 #[test]
 fn what_is_past_its_time_holds_no_key_and_is_not_cancelled() {
     let (_schema, mut client) = open();
@@ -473,8 +484,8 @@ fn what_is_past_its_time_holds_no_key_and_is_not_cancelled() {
     assert_eq!(kept, truth);
 }
 
-/// C45: a caller that was refused, and goes on with its transaction, kept locks: on the key, so that the job which has it could not end; on the job that it did not replace; and its
-/// tenant's turn.
+/// C45: a caller that was refused, and goes on with its transaction, kept locks: on the key, so that the job which has
+/// it could not end; on the job that it did not replace; and its tenant's turn.
 #[test]
 fn a_refused_caller_holds_nothing() {
     let (schema, mut client) = open();
@@ -519,7 +530,8 @@ fn a_refused_caller_holds_nothing() {
     }
 }
 
-/// Turns come before jobs, for one and for many: otherwise the one has the row of the job that both want to replace, and waits for the turn of the other, who waits for that row.
+/// Turns come before jobs, for one and for many: otherwise the one has the row of the job that both want to replace,
+/// and waits for the turn of the other, who waits for that row.
 #[test]
 fn one_and_many_who_replace_a_job_of_a_bounded_tenant_take_turns() {
     let (schema, mut client) = open();
@@ -554,8 +566,8 @@ fn a_job_that_is_put_off_at_this_moment_can_be_replaced() {
     assert_eq!(second.answer(), "replaced");
 }
 
-/// C36: of two who erase a tenant the second found its row gone, and went on without a lock: a claim that began meanwhile, and was not yet committed, was counted as work that
-/// waits, for good.
+/// C36: of two who erase a tenant the second found its row gone, and went on without a lock: a claim that began
+/// meanwhile, and was not yet committed, was counted as work that waits, for good.
 #[test]
 fn who_erases_a_tenant_after_another_has_its_lock_too() {
     let (schema, mut client) = open();
@@ -586,8 +598,9 @@ fn who_erases_a_tenant_after_another_has_its_lock_too() {
     assert_eq!(one(&mut client, claim), "1 f");
 }
 
-/// C42: a claim makes the rows of tenants that it hears of for the first time, and waited for whoever was about to make the same: somebody who erases such a tenant, or sets its limits in a
-/// transaction that lasts. Everybody else's jobs waited with it.
+/// C42: a claim makes the rows of tenants that it hears of for the first time, and waited for whoever was about to make
+/// the same: somebody who erases such a tenant, or sets its limits in a transaction that lasts. Everybody else's jobs
+/// waited with it.
 #[test]
 fn a_claim_waits_for_nobody_who_makes_a_tenant() {
     let (schema, mut client) = open();
@@ -612,7 +625,8 @@ fn a_claim_waits_for_nobody_who_makes_a_tenant() {
     }
 }
 
-/// C44: days were dropped one after the other, and the jobs of the next were counted while all of the history was locked. Now readers go on until all is counted.
+/// C44: days were dropped one after the other, and the jobs of the next were counted while all of the history was
+/// locked. Now readers go on until all is counted.
 #[test]
 fn the_history_can_be_read_while_old_days_are_counted() {
     let (schema, mut client) = open();
@@ -632,8 +646,9 @@ fn the_history_can_be_read_while_old_days_are_counted() {
     assert_eq!(one(&mut client, days), "0");
 }
 
-/// C23, C44: a batch for a bounded tenant counts what the tenant has once, and goes on from there; it tells of itself in one row for each kind. It summed up all that was told for each
-/// job, and told of each, so that while nobody claimed a thousand jobs took ever longer.
+/// C23, C44: a batch for a bounded tenant counts what the tenant has once, and goes on from there; it tells of itself
+/// in one row for each kind. It summed up all that was told for each job, and told of each, so that while nobody
+/// claimed a thousand jobs took ever longer.
 #[test]
 fn a_batch_for_a_bounded_tenant_counts_on() {
     let (_schema, mut client) = open();
@@ -665,8 +680,9 @@ fn a_batch_for_a_bounded_tenant_counts_on() {
     assert_eq!((kept.as_str(), truth.as_str()), ("0 0 0", "0 0 0"));
 }
 
-/// C23, C44: an enqueue for a bounded tenant counts what the ledger tells, which nodes take in. Where none lived it grew with every job, and each took longer than the one before. Now those who
-/// enqueue take it in, unless their transaction may last.
+/// C23, C44: an enqueue for a bounded tenant counts what the ledger tells, which nodes take in. Where none lived it
+/// grew with every job, and each took longer than the one before. Now those who enqueue take it in, unless their
+/// transaction may last.
 #[test]
 fn what_is_told_of_a_bounded_tenant_is_taken_in_though_no_node_lives() {
     let (schema, mut client) = open();

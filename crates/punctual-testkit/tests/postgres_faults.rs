@@ -1,5 +1,6 @@
-//! What breaks between a store and its PostgreSQL, and what must hold all the same: a reply that is lost after the commit, connections
-//! that are cut and reset, a network that swallows everything. Each test asserts that its fault happened.
+//! What breaks between a store and its PostgreSQL, and what must hold all the same: a reply that is lost after the
+//! commit, connections that are cut and reset, a network that swallows everything. Each test asserts that its fault
+//! happened.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -183,8 +184,8 @@ fn connections_that_were_lost_are_made_anew() {
     }
 }
 
-/// C51: a network that swallows everything is an error after the time that was set, not a wait without end; and when it is back, so is
-/// the store.
+/// C51: a network that swallows everything is an error after the time that was set, not a wait without end; and when it
+/// is back, so is the store.
 #[test]
 fn a_network_that_swallows_everything_is_an_error_in_time() {
     let wire = Wire::with(PostgresOptions::new().timeout(Duration::from_millis(300)));
@@ -239,8 +240,8 @@ fn what_an_enqueue_gave_unheard_runs_once() {
     assert_eq!((totals.ready, totals.running, totals.ended[&Outcome::Succeeded]), (0, 0, 4));
 }
 
-/// C38, C51: whichever replies are lost to a node that works (to its claims, its finishes, its heartbeats and to enqueues), every job ends
-/// well, runs once, and nothing is held for ever.
+/// C38, C51: whichever replies are lost to a node that works (to its claims, its finishes, its heartbeats and to
+/// enqueues), every job ends well, runs once, and nothing is held for ever.
 #[test]
 fn a_node_lives_with_lost_replies() {
     let clock = VirtualClock::new();

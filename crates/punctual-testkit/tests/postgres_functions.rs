@@ -1,5 +1,5 @@
-//! What the functions in the database promise to those who call them there, beyond what a store can be asked: days, turns, and who is
-//! told.
+//! What the functions in the database promise to those who call them there, beyond what a store can be asked: days,
+//! turns, and who is told.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -79,7 +79,8 @@ fn old_days_are_dropped_whole() {
     assert_eq!((places(&mut client), kept(&mut client)), (vec![all[4].to_owned()], "1".to_owned()));
 }
 
-/// C44: jobs that are kept for a day or longer are not deleted one by one: they go with their day. Those without a day do go so.
+/// C44: jobs that are kept for a day or longer are not deleted one by one: they go with their day. Those without a day
+/// do go so.
 #[test]
 fn what_is_kept_for_days_goes_with_its_day() {
     let (_schema, mut client) = open();
@@ -102,7 +103,8 @@ fn what_is_kept_for_days_goes_with_its_day() {
     assert_eq!((places(&mut client), kept(&mut client)), (vec![], "0".to_owned()));
 }
 
-/// An index by age costs every job that ends, so only who has jobs deleted one by one gets it: in every day there is, and in those that are made later.
+/// An index by age costs every job that ends, so only who has jobs deleted one by one gets it: in every day there is,
+/// and in those that are made later.
 #[test]
 fn days_are_indexed_for_those_who_keep_jobs_for_less() {
     let (schema, mut client) = open();
@@ -187,8 +189,8 @@ fn the_last_interest_is_noticed() {
     assert_eq!(one(&mut one_node, "SELECT outcome FROM jobs"), "cancelled");
 }
 
-/// C38: jobs that somebody's open transaction has locked hold no claim up, and are not forgotten: the queues of their tenants begin with them when
-/// they are free again. With one tenant, and with several.
+/// C38: jobs that somebody's open transaction has locked hold no claim up, and are not forgotten: the queues of their
+/// tenants begin with them when they are free again. With one tenant, and with several.
 #[test]
 fn what_somebody_has_locked_is_left_and_found_again() {
     for tenants in [1, 3] {
@@ -211,7 +213,8 @@ fn what_somebody_has_locked_is_left_and_found_again() {
     }
 }
 
-/// With one tenant, claims of several nodes take turns: the second waits for the first, and finds where it left off. But not for whoever has the tenant for long.
+/// With one tenant, claims of several nodes take turns: the second waits for the first, and finds where it left off.
+/// But not for whoever has the tenant for long.
 #[test]
 fn a_claim_waits_for_another_and_not_for_long() {
     let (schema, mut first) = open_with(6, 1);
@@ -240,7 +243,8 @@ fn a_claim_waits_for_another_and_not_for_long() {
     assert_eq!(one(&mut second, &claim(2, 9)), "2 f");
 }
 
-/// C40: what another claim has taken counts before it is committed, and an end makes room when it is committed, not before. A limit that is being lowered holds from its commit on.
+/// C40: what another claim has taken counts before it is committed, and an end makes room when it is committed, not
+/// before. A limit that is being lowered holds from its commit on.
 #[test]
 fn a_limit_counts_claims_before_their_commit_and_ends_after_it() {
     let (schema, mut first) = open_with(9, 1);
@@ -273,7 +277,8 @@ fn a_limit_counts_claims_before_their_commit_and_ends_after_it() {
     assert_eq!(one(&mut first, "SELECT ready, running FROM totals()"), "5 2");
 }
 
-/// Nothing comes of getting ready: no job, no tenant, no number, no lease of another length; and where there is work, it is left to others.
+/// Nothing comes of getting ready: no job, no tenant, no number, no lease of another length; and where there is work,
+/// it is left to others.
 #[test]
 fn a_node_gets_ready_without_a_trace() {
     for jobs in [0, 3] {
@@ -287,8 +292,8 @@ fn a_node_gets_ready_without_a_trace() {
     }
 }
 
-/// C39: a node cannot be taken for dead between a claim and its commit, and what was claimed is found when it is; and a claim by a node that has just
-/// been taken for dead gives nothing.
+/// C39: a node cannot be taken for dead between a claim and its commit, and what was claimed is found when it is; and a
+/// claim by a node that has just been taken for dead gives nothing.
 #[test]
 fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
     let (schema, mut node) = open();
@@ -315,8 +320,8 @@ fn either_the_reaper_sees_a_claim_or_the_claim_sees_the_reaper() {
 /// What a claim hears that gives nothing after all.
 const ENDED: &str = "the lease of the node, or the era of the claim, has just ended";
 
-/// C38, C40: a node that begins another era hears of all that it was given in the last: a claim that is about to be committed is waited for, and one that comes to
-/// its end later gives nothing.
+/// C38, C40: a node that begins another era hears of all that it was given in the last: a claim that is about to be
+/// committed is waited for, and one that comes to its end later gives nothing.
 #[test]
 fn either_another_era_sees_a_claim_or_the_claim_sees_the_era() {
     let (schema, mut late) = open_with(2, 1);
@@ -346,7 +351,8 @@ fn either_another_era_sees_a_claim_or_the_claim_sees_the_era() {
     assert_eq!(one(&mut witness, "SELECT ready, running FROM totals()"), "1 1");
 }
 
-/// C40, C41: jobs go to an idle node with the enqueue, unless somebody's place or turn would be taken by that, or somebody would have to be waited for.
+/// C40, C41: jobs go to an idle node with the enqueue, unless somebody's place or turn would be taken by that, or
+/// somebody would have to be waited for.
 #[test]
 fn an_enqueue_gives_only_what_is_nobody_elses() {
     let enqueue = |node: u8, due_in: u32| {
@@ -396,7 +402,8 @@ fn an_enqueue_gives_only_what_is_nobody_elses() {
     assert_eq!(one(&mut client, &enqueue(1, 0)), "1");
 }
 
-/// C43: what has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has its place.
+/// C43: what has expired, and nobody has said so yet, is not given; what follows it is, and what is not given yet has
+/// its place.
 #[test]
 fn what_has_expired_is_stepped_over() {
     for tenants in [1, 3] {
@@ -443,8 +450,9 @@ fn odd_limits_stop_nobody() {
     }
 }
 
-/// C42: a run of a tenant at its limit ends while another node's claim is taking in new work of that tenant. The claim has not seen the end, and the end sees no work yet: but it
-/// sees that there is news, and says that somebody may start.
+/// C42: a run of a tenant at its limit ends while another node's claim is taking in new work of that tenant. The claim
+/// has not seen the end, and the end sees no work yet: but it sees that there is news, and says that somebody may
+/// start.
 #[test]
 fn an_end_beside_a_claim_that_takes_in_news_is_told() {
     let (schema, mut client) = open();
@@ -463,7 +471,8 @@ fn an_end_beside_a_claim_that_takes_in_news_is_told() {
     assert_eq!(one(&mut second, claim), "1 f");
 }
 
-/// Who cancels a job, or changes it, and has to wait for its row has nothing of anybody else's meanwhile: what expired at that moment can be had.
+/// Who cancels a job, or changes it, and has to wait for its row has nothing of anybody else's meanwhile: what expired
+/// at that moment can be had.
 #[test]
 fn who_waits_for_a_job_holds_no_other() {
     for change in ["cancel($1, 'enough')", "edit($1, NULL, 1, NULL, NULL, NULL, NULL, NULL)"] {

@@ -81,7 +81,8 @@ fn the_host_that_takes_writes_is_found_wherever_it_stands() {
     assert!(hangs.accept().is_ok(), "the fault happened");
 }
 
-/// C51: the primary falls silent, and is never heard of again. While it is asked in vain its standby is asked again and again, until that takes its place.
+/// C51: the primary falls silent, and is never heard of again. While it is asked in vain its standby is asked again and
+/// again, until that takes its place.
 #[test]
 fn a_standby_is_found_while_the_primary_is_silent() {
     let pair = Server::start_pair();
@@ -113,8 +114,8 @@ fn a_standby_is_found_while_the_primary_is_silent() {
     assert!(proxy.counts().swallowed > 0, "the fault happened");
 }
 
-/// C51: a server that takes no writes any more need not end connections. The one that listens writes nothing, so it does not notice by itself; and nobody says anything there
-/// any more.
+/// C51: a server that takes no writes any more need not end connections. The one that listens writes nothing, so it
+/// does not notice by itself; and nobody says anything there any more.
 #[test]
 fn the_connection_that_listens_leaves_a_server_that_takes_no_writes() {
     let (first, second) = (Server::start_fast(), Server::start_fast());

@@ -65,7 +65,8 @@ impl Store {
     }
 }
 
-/// C31, C41: up to four jobs of a tenant go with a claim of many, and no two tenants differ by more, whatever their order; a claim of few gives each one.
+/// C31, C41: up to four jobs of a tenant go with a claim of many, and no two tenants differ by more, whatever their
+/// order; a claim of few gives each one.
 #[test]
 fn of_many_tenants_each_gets_a_few_in_its_turn() {
     let mut store = Store::new(40, 10);
@@ -148,8 +149,9 @@ fn what_is_spare_is_given_where_nobody_misses_it() {
     assert_eq!(store.count(10, 8), 10);
 }
 
-/// C31, C36: a tenant whose jobs have expired or were cancelled is found out by the claim that comes to it. It came to them one by one, each time with a look at all: two thousand
-/// of them took it twelve seconds, in which all of them were locked.
+/// C31, C36: a tenant whose jobs have expired or were cancelled is found out by the claim that comes to it. It came to
+/// them one by one, each time with a look at all: two thousand of them took it twelve seconds, in which all of them
+/// were locked.
 #[test]
 fn many_who_have_nothing_any_more_cost_a_claim_little() {
     let mut store = Store::new(500, 1);
@@ -179,7 +181,8 @@ fn news_of_very_many_tenants_is_taken_in_bit_by_bit() {
     assert_eq!(answer(&mut store).0, 1);
 }
 
-/// The ledger of very many tenants is taken in for all of them. It was for those whose names come first, over and over; the rows of the others grew in number.
+/// The ledger of very many tenants is taken in for all of them. It was for those whose names come first, over and over;
+/// the rows of the others grew in number.
 #[test]
 fn the_last_in_the_alphabet_are_taken_in_too() {
     let mut store = Store::new(2_100, 0);

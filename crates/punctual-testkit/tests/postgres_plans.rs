@@ -1,8 +1,9 @@
 //! No operation on the hot path reads or sorts a big table, whatever the planner believes.
 //!
-//! Every function is called on a store with tens of thousands of jobs while the server tells, by `auto_explain`, the plan of each
-//! statement inside and what it really did. The judge demands that on the hot path nothing scans a big table from end to end, reads
-//! thousands of its rows for an answer of some hundred, or sorts thousands; and that it has seen a plan of every function there is.
+//! Every function is called on a store with tens of thousands of jobs while the server tells, by `auto_explain`, the
+//! plan of each statement inside and what it really did. The judge demands that on the hot path nothing scans a big
+//! table from end to end, reads thousands of its rows for an answer of some hundred, or sorts thousands; and that it
+//! has seen a plan of every function there is.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -503,8 +504,8 @@ fn left_out(watched: &mut Watched) -> impl Iterator<Item = String> {
     all.into_iter().map(|row| row.get(0)).filter(is_left_out)
 }
 
-/// C44: whatever is parked and whatever has ended, nobody who works has to read it; and that does not hang on what the planner knows of
-/// the tables, nor on whether it sees the values that a statement is called with.
+/// C44: whatever is parked and whatever has ended, nobody who works has to read it; and that does not hang on what the
+/// planner knows of the tables, nor on whether it sees the values that a statement is called with.
 #[test]
 fn nothing_on_the_hot_path_reads_a_big_table() {
     let mut found = Vec::new();

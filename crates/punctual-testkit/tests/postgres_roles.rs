@@ -1,5 +1,5 @@
-//! Who may do what in the database, and that it is enough: every function and table by role, a process of each role, and what the guides tell
-//! people to type, word for word.
+//! Who may do what in the database, and that it is enough: every function and table by role, a process of each role,
+//! and what the guides tell people to type, word for word.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -35,7 +35,8 @@ fn url_of(role: &str, server: &Server) -> String {
     server.url().replace("postgres@", &format!("{role}@"))
 }
 
-/// Roles that go with the test, whatever becomes of it: those of an application, of nodes and of people, and one that nobody has given anything.
+/// Roles that go with the test, whatever becomes of it: those of an application, of nodes and of people, and one that
+/// nobody has given anything.
 struct Roles(Client, [String; 4]);
 
 impl Roles {
@@ -107,8 +108,8 @@ fn roles_have_the_rights_they_need_and_no_others() {
     }
 }
 
-/// Who may call what: the roles in turn, each what those before it may and what is named here. The last are for the owner and for other functions. A new function must be
-/// put somewhere.
+/// Who may call what: the roles in turn, each what those before it may and what is named here. The last are for the
+/// owner and for other functions. A new function must be put somewhere.
 const MAY_CALL: [(&str, &str); 4] = [
     ("app", "clock enqueue enqueue_alike enqueue_batch"),
     (
@@ -142,7 +143,8 @@ fn written(list: &[(&str, &str)]) -> BTreeMap<String, String> {
     list.iter().flat_map(names).collect()
 }
 
-/// What a question about rights says for each role: by what it is about, the first role that may. Roles that come after it must be allowed too, and a stranger not.
+/// What a question about rights says for each role: by what it is about, the first role that may. Roles that come after
+/// it must be allowed too, and a stranger not.
 fn found(roles: &mut Roles, about: &str, right: &str) -> BTreeMap<String, String> {
     let asked = roles.1.iter().map(|role| right.replace("ROLE", &format!("'{role}'"))).collect::<Vec<_>>().join(", ");
     let rows = ask(&mut roles.0, &format!("SELECT name, {asked} FROM ({about}) a")).unwrap();
@@ -194,8 +196,9 @@ fn what_each_role_may_is_written_down() {
     assert!(users.values().all(|who| who == "app"), "{users:?}");
 }
 
-/// Of functions that a newer version adds, or takes away to put others in their place, nothing was ever granted. Whoever had rights before has them after
-/// the upgrade, except who was shut out, and a role of the same name that is another.
+/// Of functions that a newer version adds, or takes away to put others in their place, nothing was ever granted.
+/// Whoever had rights before has them after the upgrade, except who was shut out, and a role of the same name that is
+/// another.
 #[test]
 fn what_a_newer_version_adds_is_open_to_the_same_roles() {
     let (schema, mut owner) = open();
@@ -223,7 +226,8 @@ fn what_a_newer_version_adds_is_open_to_the_same_roles() {
     assert_eq!([&node, &people].map(|role| may(&mut owner, role)), ["f f f", "f f f"]);
 }
 
-/// A process that may not make or change the schema can open it if there is nothing to make or to change. Otherwise it hears who must.
+/// A process that may not make or change the schema can open it if there is nothing to make or to change. Otherwise it
+/// hears who must.
 #[test]
 fn whoever_may_not_make_a_schema_hears_who_must() {
     let server = Server::start_fast();
@@ -268,8 +272,8 @@ fn a_callers_own_table_deceives_nobody() {
     assert_eq!(one(&mut owner, &format!("SELECT count(*) FROM {schema}.job")), "1");
 }
 
-/// Functions that say nothing of where names are looked for, so that they can become part of the statements that call them, or because they are called too often. Each name in
-/// them says whose it is.
+/// Functions that say nothing of where names are looked for, so that they can become part of the statements that call
+/// them, or because they are called too often. Each name in them says whose it is.
 const PURE: [&str; 5] = ["count_on", "later", "nanos", "present", "starts"];
 
 /// Whatever its caller looks through: a name in a function is one of the store's, or the system's.
@@ -283,7 +287,8 @@ fn every_function_says_where_names_are_looked_for() {
     assert_eq!(ask(&mut owner, &unsaid).unwrap(), PURE);
 }
 
-/// What a schema needs to deceive whoever looks through it first: operators, functions, tables and types with the names of others.
+/// What a schema needs to deceive whoever looks through it first: operators, functions, tables and types with the names
+/// of others.
 const DECEIT: &str = "
 CREATE FUNCTION evil.deceive() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'deceived'; END $$;
 DO $$
@@ -425,7 +430,8 @@ fn the_guide_to_transactions_can_be_typed_as_it_stands() {
     );
 }
 
-/// The guide names every parameter that there is, in order; and its Rust for another driver is that of the example, which is run.
+/// The guide names every parameter that there is, in order; and its Rust for another driver is that of the example,
+/// which is run.
 #[test]
 fn the_guide_to_transactions_leaves_nothing_out() {
     let (_schema, mut owner) = open();

@@ -1,4 +1,5 @@
-//! Ticks and housekeeping in PostgreSQL, and what only there can come between: rows that another program wrote, locks that others hold.
+//! Ticks and housekeeping in PostgreSQL, and what only there can come between: rows that another program wrote, locks
+//! that others hold.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -42,8 +43,9 @@ fn names(schedules: &[Schedule]) -> Vec<&str> {
     schedules.iter().map(|schedule| schedule.name.as_str()).collect()
 }
 
-/// C36, C48: one schedule that a newer version or somebody's SQL had written, so that this version could not read it, made every look for ticks fail: no schedule fired any more, on no
-/// node of this version, and none could be listed. Now it is left out and warned of, once, and the others fire. It can be stated anew, paused and removed.
+/// C36, C48: one schedule that a newer version or somebody's SQL had written, so that this version could not read it,
+/// made every look for ticks fail: no schedule fired any more, on no node of this version, and none could be listed.
+/// Now it is left out and warned of, once, and the others fire. It can be stated anew, paused and removed.
 #[test]
 fn a_schedule_that_cannot_be_read_holds_up_no_other() {
     let (tell, warnings) = channel::<Words>();
@@ -90,7 +92,8 @@ fn a_schedule_that_cannot_be_read_holds_up_no_other() {
     assert_eq!((names(&all), all[1].paused), (vec!["a", "b", "d", "e"], true), "a pause stays");
 }
 
-/// C36, C41: the tick of a bounded tenant waited for as long as somebody's transaction held its turn, and all other ticks of the node with it. It is told that it is held up.
+/// C36, C41: the tick of a bounded tenant waited for as long as somebody's transaction held its turn, and all other
+/// ticks of the node with it. It is told that it is held up.
 #[test]
 fn a_tick_that_waits_for_a_lock_is_said_to_be_held() {
     let schema = Schema::new();
@@ -124,8 +127,9 @@ impl Job for Note {
     type Output = ();
 }
 
-/// C36, C48: more ticks than a node fires at a time, all held up by one caller's transaction, and all named before another one: that did not fire as long as the transaction was open, and the
-/// node did not look after time. Now it fires at each of its ticks, and they do when they can.
+/// C36, C48: more ticks than a node fires at a time, all held up by one caller's transaction, and all named before
+/// another one: that did not fire as long as the transaction was open, and the node did not look after time. Now it
+/// fires at each of its ticks, and they do when they can.
 #[test]
 fn ticks_that_are_held_up_hold_up_no_others() {
     let (schema, clock) = (Schema::new(), VirtualClock::new());
@@ -163,8 +167,9 @@ fn process(schema: &Schema, clock: &VirtualClock) -> (Jobs, Arc<PostgresStore>, 
     (jobs, store, ran)
 }
 
-/// C36, C39: somebody's transaction had a job of a node that died, and was not over: whoever was to take away what that node ran waited for it, and tended nothing and fired no tick
-/// meanwhile, three seconds and more each time. It is left for another time.
+/// C36, C39: somebody's transaction had a job of a node that died, and was not over: whoever was to take away what that
+/// node ran waited for it, and tended nothing and fired no tick meanwhile, three seconds and more each time. It is left
+/// for another time.
 #[test]
 fn a_dead_node_whose_job_somebody_has_in_hand_holds_up_nothing_else() {
     let (schema, clock) = (Schema::new(), VirtualClock::new());
@@ -194,7 +199,8 @@ fn end(run: &Record) -> Finish {
     Finish { id: run.job.id, fence: run.fence, verdict: Verdict::Succeeded("1".into()) }
 }
 
-/// C36, C38: of ends that are told together those are written down that can be; who waits for somebody's transaction, which has the job or its key, is named.
+/// C36, C38: of ends that are told together those are written down that can be; who waits for somebody's transaction,
+/// which has the job or its key, is named.
 #[test]
 fn an_end_that_waits_for_a_lock_is_said_to_be_held() {
     let schema = Schema::new();
@@ -232,8 +238,8 @@ impl Job for Wait {
     type Output = ();
 }
 
-/// C36, C38: the same for a node: as long as one of its jobs was in somebody's transaction it could tell of no end at all, for each was told with that of the one that was held. And a
-/// shutdown does not wait for it beyond its grace.
+/// C36, C38: the same for a node: as long as one of its jobs was in somebody's transaction it could tell of no end at
+/// all, for each was told with that of the one that was held. And a shutdown does not wait for it beyond its grace.
 #[test]
 fn an_end_that_waits_for_a_lock_holds_up_no_other() {
     let (schema, clock) = (Schema::new(), VirtualClock::new());
@@ -288,7 +294,8 @@ fn an_end_that_waits_for_a_lock_holds_up_no_other() {
     assert_eq!(state(second).outcome, Some(Outcome::Succeeded), "and tells of it later");
 }
 
-/// C51: a prune that failed was begun again at once, some twenty times a second for as long as the reason lasted, and the node took it for a store that says no to everything.
+/// C51: a prune that failed was begun again at once, some twenty times a second for as long as the reason lasted, and
+/// the node took it for a store that says no to everything.
 #[test]
 fn a_prune_that_fails_is_not_tried_again_at_once() {
     let (schema, clock) = (Schema::new(), VirtualClock::new());

@@ -1,5 +1,6 @@
-//! Encryption, against servers that have it: who is believed in which mode, which connections are encrypted, what whoever is refused is told.
-//! libpq is the yardstick, so `psql` is asked the same; where this store differs on purpose, both answers are written down.
+//! Encryption, against servers that have it: who is believed in which mode, which connections are encrypted, what
+//! whoever is refused is told. libpq is the yardstick, so `psql` is asked the same; where this store differs on
+//! purpose, both answers are written down.
 
 #![allow(clippy::unwrap_used, reason = "tests panic when they fail")]
 
@@ -46,8 +47,8 @@ const MISNAMED: Met = Refused("certificate not valid for name \"127.0.0.1\"");
 const EXPIRED: Met = Refused("certificate expired");
 const NOT_ADMITTED: Met = Refused("28000");
 
-/// A mode, with a file of authorities or without: `ca` is the right one, `foreign` vouches for nobody here, `itself` is the certificate of a
-/// server that is its own.
+/// A mode, with a file of authorities or without: `ca` is the right one, `foreign` vouches for nobody here, `itself` is
+/// the certificate of a server that is its own.
 type Mode = (&'static str, &'static str);
 
 const MODES: [Mode; 12] = [
@@ -178,8 +179,9 @@ fn each_mode_believes_whom_libpq_believes() {
     trial("refused").expect(refused, |mode| (mode.0 == "prefer").then_some(Plain));
 }
 
-/// Once no mode took the certificates that PostgreSQL's manual makes: rustls reads none of the first version, which an older OpenSSL gives
-/// out, and takes none that is its own authority. Even the default mode, which asks nobody, did not connect to the first.
+/// Once no mode took the certificates that PostgreSQL's manual makes: rustls reads none of the first version, which an
+/// older OpenSSL gives out, and takes none that is its own authority. Even the default mode, which asks nobody, did not
+/// connect to the first.
 #[test]
 fn certificates_as_the_manual_of_postgresql_makes_them_are_taken() {
     let server = Server::start_encrypted();
@@ -207,7 +209,8 @@ fn certificates_as_the_manual_of_postgresql_makes_them_are_taken() {
     trial("v1").expect(v1, libpq);
 }
 
-/// Also if the name is not looked up, because the address is given. Whoever is his own authority has a name and an end too.
+/// Also if the name is not looked up, because the address is given. Whoever is his own authority has a name and an end
+/// too.
 #[test]
 fn the_name_in_the_url_is_the_one_that_counts() {
     let server = Server::start_encrypted();
@@ -240,8 +243,9 @@ impl Job for Note {
     type Output = u32;
 }
 
-/// A job from one process to another and back, and every connection that this takes. The clock stands still, so nobody looks by himself: word
-/// of it comes over the line. A proxy in between sees that not one connection says anything that it can read.
+/// A job from one process to another and back, and every connection that this takes. The clock stands still, so nobody
+/// looks by himself: word of it comes over the line. A proxy in between sees that not one connection says anything that
+/// it can read.
 #[test]
 fn a_job_runs_over_connections_that_are_all_encrypted() {
     let server = Server::start_encrypted();
@@ -277,7 +281,8 @@ fn a_job_runs_over_connections_that_are_all_encrypted() {
     assert!(counts.connections >= 4, "{counts:?}");
 }
 
-/// What takes too long is cancelled over a connection of its own, which the server hears of though the one that asked is gone.
+/// What takes too long is cancelled over a connection of its own, which the server hears of though the one that asked
+/// is gone.
 #[test]
 fn a_request_to_cancel_is_encrypted_and_heard() {
     let server = Server::start_encrypted();
@@ -324,7 +329,8 @@ fn enqueue(store: &PostgresStore, id: u128) -> Result<(), StoreError> {
     block_on(store.enqueue(vec![job])).map(|mut answers| _ = answers.remove(0).unwrap())
 }
 
-/// The password is proved to the server that has this certificate, and to no other. What is said of any trouble does not have it.
+/// The password is proved to the server that has this certificate, and to no other. What is said of any trouble does
+/// not have it.
 #[test]
 fn a_password_is_bound_to_the_connection_and_never_told() {
     let server = Server::start_encrypted();
@@ -384,7 +390,8 @@ fn a_server_that_has_not_the_key_of_its_certificate_is_refused() {
     }
 }
 
-/// What somebody is told who opens a store at a server that has this certificate and this key, and leaves after the handshake.
+/// What somebody is told who opens a store at a server that has this certificate and this key, and leaves after the
+/// handshake.
 fn shake_hands(certificate: &Path, key: &Path) -> StoreError {
     let provider = Arc::new(ring::default_provider());
     let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];

@@ -1,6 +1,6 @@
-//! A network between a node and its PostgreSQL that is bad all the time: connections break again and again while there is work, or every answer is late.
-//! With a real server and real time, so instants are compared with loose bounds, and what must never happen with none. Each test asserts that its fault
-//! happened.
+//! A network between a node and its PostgreSQL that is bad all the time: connections break again and again while there
+//! is work, or every answer is late. With a real server and real time, so instants are compared with loose bounds, and
+//! what must never happen with none. Each test asserts that its fault happened.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests of real time, which panic when they fail")]
 
@@ -73,9 +73,10 @@ impl Caller {
     }
 }
 
-/// C37, C38, C51: connections are cut and reset again and again while a node works and callers enqueue, and repeat what failed: nothing that was acknowledged
-/// is lost, every job ends well and runs once, for the lease is kept; and lost connections are replaced, not more than that. Once some jobs were held by the node
-/// for ever, which knew nothing of them: it had asked what a claim had given it whose answer was lost, and the server did that claim afterwards.
+/// C37, C38, C51: connections are cut and reset again and again while a node works and callers enqueue, and repeat what
+/// failed: nothing that was acknowledged is lost, every job ends well and runs once, for the lease is kept; and lost
+/// connections are replaced, not more than that. Once some jobs were held by the node for ever, which knew nothing of
+/// them: it had asked what a claim had given it whose answer was lost, and the server did that claim afterwards.
 #[test]
 fn connections_that_break_again_and_again_lose_nothing() {
     const BREAKS: usize = 20;
@@ -141,8 +142,9 @@ fn connections_that_break_again_and_again_lose_nothing() {
     block_on(node.shutdown(Duration::from_secs(5)));
 }
 
-/// C36, C38, C39: on a connection that is cut a server goes on. A node that has asked what came of its claim, has shut down and will not ask again holds nothing by what
-/// is done only then, though its process lives on, and with it the lease: once that was nobody's to run for as long.
+/// C36, C38, C39: on a connection that is cut a server goes on. A node that has asked what came of its claim, has shut
+/// down and will not ask again holds nothing by what is done only then, though its process lives on, and with it the
+/// lease: once that was nobody's to run for as long.
 #[test]
 fn a_claim_that_the_server_does_after_the_node_has_stopped_gives_nothing() {
     let schema = Schema::new();
@@ -184,9 +186,10 @@ fn a_claim_that_the_server_does_after_the_node_has_stopped_gives_nothing() {
     assert_eq!((totals.ready, totals.running), (1, 0), "it is there for others");
 }
 
-/// C38, C39: a node behind a network on which everything takes 200 ms each way keeps its lease over several of them, and runs everything once. Once a
-/// heartbeat might have to wait for a connection to be made, which takes six times as long as an answer, and then had all others closed; so the next was late
-/// as well, and what was claimed meanwhile was not heard of.
+/// C38, C39: a node behind a network on which everything takes 200 ms each way keeps its lease over several of them,
+/// and runs everything once. Once a heartbeat might have to wait for a connection to be made, which takes six times as
+/// long as an answer, and then had all others closed; so the next was late as well, and what was claimed meanwhile was
+/// not heard of.
 #[test]
 fn a_node_lives_behind_a_slow_network() {
     const DELAY: Duration = Duration::from_millis(200);
@@ -222,7 +225,8 @@ fn a_node_lives_behind_a_slow_network() {
     assert_eq!(block_on(near.totals()).unwrap().ended[&Outcome::Succeeded], number);
 }
 
-/// C39: a heartbeat that is answered late costs no connection: others are doubted only when it would be too late for the lease to wait any longer.
+/// C39: a heartbeat that is answered late costs no connection: others are doubted only when it would be too late for
+/// the lease to wait any longer.
 #[test]
 fn a_slow_answer_costs_no_connection() {
     let schema = Schema::new();
@@ -248,9 +252,10 @@ fn a_slow_answer_costs_no_connection() {
     assert_eq!(proxy.counts().connections, connections);
 }
 
-/// C38, C39: a network that gets slower and slower, until a round trip takes two seconds, costs a node neither its lease nor a connection, and everything runs once. Once
-/// whatever took longer than three seconds was begun again, over new connections, which are made by five round trips and answer for the first time after two more:
-/// eight jobs ran in a minute and a half, and the lease was lost.
+/// C38, C39: a network that gets slower and slower, until a round trip takes two seconds, costs a node neither its
+/// lease nor a connection, and everything runs once. Once whatever took longer than three seconds was begun again, over
+/// new connections, which are made by five round trips and answer for the first time after two more: eight jobs ran in
+/// a minute and a half, and the lease was lost.
 #[test]
 fn a_node_is_as_patient_as_the_network_is_slow() {
     const LEASE: Duration = Duration::from_secs(20);

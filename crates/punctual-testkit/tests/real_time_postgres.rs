@@ -1,5 +1,5 @@
-//! A PostgreSQL that dies and comes back, and a network that is gone for longer than a lease: with real servers and real time, so
-//! instants are compared with loose bounds, and what must never happen with none.
+//! A PostgreSQL that dies and comes back, and a network that is gone for longer than a lease: with real servers and
+//! real time, so instants are compared with loose bounds, and what must never happen with none.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests of real time, which panic when they fail")]
 
@@ -32,8 +32,8 @@ fn open(options: PostgresOptions, schema: &Schema, url: &str) -> Jobs {
     block_on(Jobs::builder().over(Arc::new(store))).unwrap()
 }
 
-/// Enqueues one job after the other, each under its own id until that is acknowledged, and says so. When it fails it waits until the
-/// server is back, so as not to be the one who asks too often.
+/// Enqueues one job after the other, each under its own id until that is acknowledged, and says so. When it fails it
+/// waits until the server is back, so as not to be the one who asks too often.
 struct Feeder {
     jobs: Jobs,
     next: Arc<AtomicU64>,
@@ -60,8 +60,8 @@ impl Feeder {
     }
 }
 
-/// C37, C38, C51: a server that dies with work under way loses nothing that was acknowledged; nobody asks it to death while it is away;
-/// and when it is back, so is the work.
+/// C37, C38, C51: a server that dies with work under way loses nothing that was acknowledged; nobody asks it to death
+/// while it is away; and when it is back, so is the work.
 #[test]
 fn a_server_that_dies_under_load_loses_nothing_and_work_resumes() {
     const FEEDERS: usize = 4;
@@ -160,8 +160,8 @@ impl Drop for Stops {
     }
 }
 
-/// C38, C39, C40, C51: a node that the network has cut off stops its jobs before its lease ends, another one runs them, and whatever the
-/// first says later counts for nothing. When the network is back, so is its work.
+/// C38, C39, C40, C51: a node that the network has cut off stops its jobs before its lease ends, another one runs them,
+/// and whatever the first says later counts for nothing. When the network is back, so is its work.
 #[test]
 fn a_node_that_is_cut_off_stops_before_another_takes_over() {
     let schema = Schema::new();
@@ -214,8 +214,8 @@ fn a_node_that_is_cut_off_stops_before_another_takes_over() {
     assert!(told.try_recv().is_err(), "it ran once more");
 }
 
-/// C39, C51: connections that are lost without a word cost neither the lease nor, for long, the work: what was asked over them is asked again over
-/// new ones.
+/// C39, C51: connections that are lost without a word cost neither the lease nor, for long, the work: what was asked
+/// over them is asked again over new ones.
 #[test]
 fn a_node_whose_connections_are_lost_without_a_word_goes_on() {
     let schema = Schema::new();
@@ -279,7 +279,8 @@ fn what_is_foreseen_is_never_early() {
     assert!(foreseen > 0, "nothing was given before it was due");
 }
 
-/// C38, C58: what is enqueued beside a node that has nothing to do is given to it in the same step; it runs once, and all numbers are the true ones.
+/// C38, C58: what is enqueued beside a node that has nothing to do is given to it in the same step; it runs once, and
+/// all numbers are the true ones.
 #[test]
 fn what_is_enqueued_beside_an_idle_node_is_given_to_it() {
     let schema = Schema::new();

@@ -1,5 +1,5 @@
-//! A cluster of simulated nodes keeps its promises whatever goes wrong. `PUNCTUAL_SEEDS` says how many clusters (100 by default),
-//! `PUNCTUAL_SEED` replays one.
+//! A cluster of simulated nodes keeps its promises whatever goes wrong. `PUNCTUAL_SEEDS` says how many clusters (100 by
+//! default), `PUNCTUAL_SEED` replays one.
 
 use punctual_testkit::sim::{Summary, simulate};
 

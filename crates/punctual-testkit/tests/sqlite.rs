@@ -1,4 +1,5 @@
-//! The store in a file passes the suite: with all that is ready in memory, and with windows so small that nearly nothing is.
+//! The store in a file passes the suite: with all that is ready in memory, and with windows so small that nearly
+//! nothing is.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Until when an HTTP response holds its permit: until its body has ended.
 //!
-//! A layer of its own, inside the tenant's, because it changes the type of the body, and because it must not be paid for by
-//! services whose responses are whole when their head is.
+//! A layer of its own, inside the tenant's, because it changes the type of the body, and because it must not be paid
+//! for by services whose responses are whole when their head is.
 
 use std::fmt;
 use std::pin::Pin;

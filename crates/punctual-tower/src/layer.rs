@@ -45,8 +45,8 @@ type Terms<Request> = dyn for<'a> Fn(&Request, Plan<'a>) -> Plan<'a> + Send + Sy
 pub(crate) type Pass<Request> = dyn Fn(&mut Request, &Permit) + Send + Sync;
 
 impl<Request> TenantLayer<Request> {
-    /// The tenant of a request is what the closure gives. Whoever has the scheduler must keep it: a tenant alone does not
-    /// keep it open.
+    /// The tenant of a request is what the closure gives. Whoever has the scheduler must keep it: a tenant alone does
+    /// not keep it open.
     ///
     /// # Example
     /// ```
@@ -62,10 +62,11 @@ impl<Request> TenantLayer<Request> {
         Self { choose: Arc::new(choose), plan: None, pass: None }
     }
 
-    /// The tenant of a request is the one of this name. One that is not open yet is opened with these limits; one that is
-    /// keeps its own. The layer keeps the scheduler open.
+    /// The tenant of a request is the one of this name. One that is not open yet is opened with these limits; one that
+    /// is keeps its own. The layer keeps the scheduler open.
     ///
-    /// A tenant that has limits is remembered for good: let names come from those who were let in, not from just anybody.
+    /// A tenant that has limits is remembered for good: let names come from those who were let in, not from just
+    /// anybody.
     ///
     /// # Example
     /// ```
@@ -85,8 +86,8 @@ impl<Request> TenantLayer<Request> {
         Self::new(move |request| open(&scheduler, name(request).as_ref(), limits))
     }
 
-    /// The terms of a request, in the words of a [`Plan`]: `start_within`, `run_timeout`, `deadline`, `priority`, `cost`,
-    /// `name`. Fixed ones just ignore the request.
+    /// The terms of a request, in the words of a [`Plan`]: `start_within`, `run_timeout`, `deadline`, `priority`,
+    /// `cost`, `name`. Fixed ones just ignore the request.
     ///
     /// # Example
     /// ```
@@ -104,8 +105,9 @@ impl<Request> TenantLayer<Request> {
         self
     }
 
-    /// Called with the permit just before the inner service is called, to put a clone of it into the request: for work on
-    /// other threads, which should look at its [`ctx`](Permit::ctx), and for bodies that are streamed after the response.
+    /// Called with the permit just before the inner service is called, to put a clone of it into the request: for work
+    /// on other threads, which should look at its [`ctx`](Permit::ctx), and for bodies that are streamed after the
+    /// response.
     ///
     /// # Example
     /// ```
@@ -143,7 +145,8 @@ fn open(scheduler: &Scheduler, name: &str, mut limits: Limits) -> Tenant {
     loop {
         match scheduler.tenant(name, limits) {
             Ok(tenant) => return tenant,
-            // It is open with other limits: those it has. They may change meanwhile, so this may take more than one turn.
+            // It is open with other limits: those it has. They may change meanwhile, so this may take more than one
+            // turn.
             Err(error) => limits = error.limits(),
         }
     }

@@ -1,9 +1,9 @@
 //! A tenant in front of any [tower](tower_service) service.
 //!
-//! [`TenantLayer`] chooses a [`Tenant`](punctual::Tenant) for each request and lets the inner service be called only while
-//! it holds one of that tenant's permits. So each tenant has its limits exactly, all of them share
-//! [`running_max`](punctual::Builder::running_max) by weight, overload is refused at once with a reason and a time to try
-//! again, and a caller that goes away takes its work with it, queued or running.
+//! [`TenantLayer`] chooses a [`Tenant`](punctual::Tenant) for each request and lets the inner service be called only
+//! while it holds one of that tenant's permits. So each tenant has its limits exactly, all of them share
+//! [`running_max`](punctual::Builder::running_max) by weight, overload is refused at once with a reason and a time to
+//! try again, and a caller that goes away takes its work with it, queued or running.
 //!
 //! ```
 //! use punctual::{Limits, Reason, Scheduler};
@@ -30,19 +30,20 @@
 //!
 //! # Where the inner future runs
 //!
-//! On the caller's task, polled by whoever polls the response. The alternative, to hand it to the scheduler or to spawn it,
-//! would move it to another thread and out of its context: tokio's reactor and timers, task-locals and the current tracing
-//! span would be gone or have to be carried over, futures would have to be `Send + 'static`, and to drop a response would
-//! only *ask* another task to stop. Polled in place, all of these are as if the layer were not there, and dropping the
-//! response drops the inner future there and then: when the drop returns, the work has stopped and the permit is free. What
-//! the scheduler adds is a [`Permit`](punctual::Permit), which takes none of its threads.
+//! On the caller's task, polled by whoever polls the response. The alternative, to hand it to the scheduler or to spawn
+//! it, would move it to another thread and out of its context: tokio's reactor and timers, task-locals and the current
+//! tracing span would be gone or have to be carried over, futures would have to be `Send + 'static`, and to drop a
+//! response would only *ask* another task to stop. Polled in place, all of these are as if the layer were not there,
+//! and dropping the response drops the inner future there and then: when the drop returns, the work has stopped and the
+//! permit is free. What the scheduler adds is a [`Permit`](punctual::Permit), which takes none of its threads.
 //!
 //! # Readiness
 //!
 //! The service is always ready: the place to wait is the tenant's bounded backlog, and the answer to overload is a
-//! rejection. (Were it ready only when the inner service is, one tenant's load would hold up the others at the door, before
-//! anybody knows whose request it is.) The inner service is cloned for each call, and its own readiness is waited for once
-//! the permit is held. A clone that was never asked whether it is ready reserves nothing while its call is queued.
+//! rejection. (Were it ready only when the inner service is, one tenant's load would hold up the others at the door,
+//! before anybody knows whose request it is.) The inner service is cloned for each call, and its own readiness is
+//! waited for once the permit is held. A clone that was never asked whether it is ready reserves nothing while its call
+//! is queued.
 //!
 //! # What ends a call
 //!
@@ -58,9 +59,9 @@
 //!
 //! # Until when a permit is held
 //!
-//! Until the inner future is ready: for HTTP that is the head of the response. A body that is streamed afterwards, and work
-//! that the inner service gave to other threads, can hold a clone of the permit: [`TenantLayer::pass_permit`] puts one into
-//! the request, and `HoldBodyLayer` (feature `http`) keeps it until the body has ended.
+//! Until the inner future is ready: for HTTP that is the head of the response. A body that is streamed afterwards, and
+//! work that the inner service gave to other threads, can hold a clone of the permit: [`TenantLayer::pass_permit`] puts
+//! one into the request, and `HoldBodyLayer` (feature `http`) keeps it until the body has ended.
 
 mod error;
 #[cfg(feature = "http")]

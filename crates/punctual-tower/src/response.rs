@@ -20,8 +20,8 @@ use crate::layer::Pass;
 use crate::{BoxError, CallError};
 
 pin_project! {
-    /// The response of a [`TenantService`](crate::TenantService). Dropping it is losing interest: a queued call leaves its
-    /// place, a running one is dropped and its permit is free.
+    /// The response of a [`TenantService`](crate::TenantService). Dropping it is losing interest: a queued call leaves
+    /// its place, a running one is dropped and its permit is free.
     ///
     /// # Example
     /// ```

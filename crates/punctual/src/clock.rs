@@ -122,8 +122,9 @@ impl Clock {
         }
     }
 
-    /// Counts something as under way until the guard is dropped: a virtual clock does not go on meanwhile. For work that the clock cannot
-    /// see by itself, such as an answer that another thread, or another runtime, is about to give. On the system's clock it is nothing.
+    /// Counts something as under way until the guard is dropped: a virtual clock does not go on meanwhile. For work
+    /// that the clock cannot see by itself, such as an answer that another thread, or another runtime, is about to
+    /// give. On the system's clock it is nothing.
     ///
     /// # Example
     /// ```

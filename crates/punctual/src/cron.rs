@@ -1,7 +1,8 @@
 //! Cron expressions: reads one, says which field is wrong if it is, and turns "every weekday at nine in Paris" into
 //! instants, also on the days when the clocks change.
 //!
-//! Pure: no clock and no lock, `after` is always an argument. Only [`Cron::in_zone`] looks outside, for the zone's rules.
+//! Pure: no clock and no lock, `after` is always an argument. Only [`Cron::in_zone`] looks outside, for the zone's
+//! rules.
 //!
 //! # The road
 //! 1. Each field is checked here and spelled out as plain numbers, so an error can name the field, its text and its
@@ -23,16 +24,18 @@
 //! * A gap takes runs only from a spec that names its hours: the hour it waits for does not come that day. All that one
 //!   gap swallows becomes one run at its end, and that is the regular run if the spec has one there. A spec with wild
 //!   hours loses nothing, since no real time was skipped: `*/10 * * * *` still runs every ten minutes.
-//! * In an overlap a fixed time means "once a day", but a wild field means "at a steady pace", and a pace must not pause
-//!   for an hour. This is Vixie cron's rule: a star in the hour or minute field makes a job follow the clock as shown.
+//! * In an overlap a fixed time means "once a day", but a wild field means "at a steady pace", and a pace must not
+//!   pause for an hour. This is Vixie cron's rule: a star in the hour or minute field makes a job follow the clock as
+//!   shown.
 //! * The one departure from Vixie: its catch-up leaves out `*/10 2 * * *`, which then has no run at all on the day of a
 //!   gap. A late run is better than a lost day.
-//! * The rules hold for every change of offset, whatever its size or reason: half an hour on Lord Howe, midnight in Cairo,
-//!   the whole 30 December 2011 on Samoa. There `0 9 * * *` runs as the 31st begins, then at nine; so does
-//!   `0 9 30 12 *`, because it was the date that vanished, not the wish.
+//! * The rules hold for every change of offset, whatever its size or reason: half an hour on Lord Howe, midnight in
+//!   Cairo, the whole 30 December 2011 on Samoa. There `0 9 * * *` runs as the 31st begins, then at nine; so does `0 9
+//!   30 12 *`, because it was the date that vanished, not the wish.
 //!
 //! # Invariants
-//! 1. A `Cron` that exists has a run after any instant before the year 5000: what never matches is an error when parsed.
+//! 1. A `Cron` that exists has a run after any instant before the year 5000: what never matches is an error when
+//!    parsed.
 //! 2. A run is a whole second and strictly after the instant asked about.
 
 mod error;
@@ -77,8 +80,9 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 /// If both day fields are given, a day that fits either one counts, as POSIX says; `+` before the day of week asks for
 /// both: `0 9 13 * +FRI` is every Friday the 13th. A day field of `*`, `?` or `*/1` is not given.
 ///
-/// When the clocks go forward, a run whose hour is skipped happens once, at the first instant after the gap. When they go
-/// back, a spec with fixed times runs once and one with `*` or `*/n` among its seconds, minutes or hours runs both times.
+/// When the clocks go forward, a run whose hour is skipped happens once, at the first instant after the gap. When they
+/// go back, a spec with fixed times runs once and one with `*` or `*/n` among its seconds, minutes or hours runs both
+/// times.
 ///
 /// Two of them are equal if their texts and their zones are.
 ///
@@ -363,8 +367,8 @@ impl<'a> Matches<'a> {
     }
 }
 
-/// Whether any day of any year fits. One pass over [`ALL_KINDS_OF_YEAR`] rather than croner's search, which looks for an
-/// impossible day up to the year 5000 and takes tens of milliseconds for it.
+/// Whether any day of any year fits. One pass over [`ALL_KINDS_OF_YEAR`] rather than croner's search, which looks for
+/// an impossible day up to the year 5000 and takes tens of milliseconds for it.
 fn matches_some_day(calendar: &croner::Cron) -> bool {
     let fits = |midnight: DateTime| {
         let (day, weekday) = (midnight.to_civil(), midnight.civil_weekday());

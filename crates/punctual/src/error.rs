@@ -220,9 +220,9 @@ pub enum JobError {
     },
     /// It panicked, with this message.
     Panicked(String),
-    /// A blocking wait inside a job that could never end: the workers or permits that could end it are all held by jobs that
-    /// wait in the same way. The handle is as it was. An `await` is not refused: a future may be waiting for other things
-    /// too, and nobody but itself can know.
+    /// A blocking wait inside a job that could never end: the workers or permits that could end it are all held by jobs
+    /// that wait in the same way. The handle is as it was. An `await` is not refused: a future may be waiting for other
+    /// things too, and nobody but itself can know.
     WouldDeadlock,
 }
 
@@ -299,8 +299,8 @@ pub enum Reason {
         /// How many there may be.
         max: usize,
     },
-    /// The same, and nothing but the tenant's rate keeps those that wait from starting. `retry_after` is exact, unless the
-    /// tenant has a `running_max` too.
+    /// The same, and nothing but the tenant's rate keeps those that wait from starting. `retry_after` is exact, unless
+    /// the tenant has a `running_max` too.
     RateLimited {
         /// The tenant's name; empty for work that names none.
         tenant: std::sync::Arc<str>,

@@ -2,8 +2,9 @@
 //!
 //! # A tour of the crate
 //!
-//! **Layer 1, [`DelayQueue`]**: entries that can be taken only once they are due, in the order `(due, insertion)`, by any
-//! number of blocking and async consumers. Nothing leaves early, nothing ticks, cancelling is O(1) and gives the item back.
+//! **Layer 1, [`DelayQueue`]**: entries that can be taken only once they are due, in the order `(due, insertion)`, by
+//! any number of blocking and async consumers. Nothing leaves early, nothing ticks, cancelling is O(1) and gives the
+//! item back.
 //!
 //! ```
 //! use punctual::DelayQueue;
@@ -17,11 +18,12 @@
 //! # Ok::<(), punctual::PushError<&str>>(())
 //! ```
 //!
-//! **Layer 2, [`Scheduler`]**: closures and futures, run at their due instant on the scheduler's own threads. One builder,
-//! the same words everywhere: *when* ([`now`](Scheduler::now), [`after`](Scheduler::after), [`at`](Scheduler::at),
-//! [`every`](Scheduler::every), [`cron`](Scheduler::cron)), *how long wanted* ([`start_within`](Plan::start_within),
-//! [`run_timeout`](Plan::run_timeout), [`deadline`](Plan::deadline)), then one verb ([`run`](Plan::run) a closure,
-//! [`spawn`](Plan::spawn) a future, [`acquire`](Plan::acquire) a permit and do the work yourself).
+//! **Layer 2, [`Scheduler`]**: closures and futures, run at their due instant on the scheduler's own threads. One
+//! builder, the same words everywhere: *when* ([`now`](Scheduler::now), [`after`](Scheduler::after),
+//! [`at`](Scheduler::at), [`every`](Scheduler::every), [`cron`](Scheduler::cron)), *how long wanted*
+//! ([`start_within`](Plan::start_within), [`run_timeout`](Plan::run_timeout), [`deadline`](Plan::deadline)), then one
+//! verb ([`run`](Plan::run) a closure, [`spawn`](Plan::spawn) a future, [`acquire`](Plan::acquire) a permit and do the
+//! work yourself).
 //!
 //! ```
 //! use punctual::Scheduler;
@@ -35,8 +37,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Layer 3, [`Tenant`]**: one of the parties a scheduler works for, with the same words, its own [`Limits`] and its fair share
-//! of the workers. Overload is refused at the door, with the work given back.
+//! **Layer 3, [`Tenant`]**: one of the parties a scheduler works for, with the same words, its own [`Limits`] and its
+//! fair share of the workers. Overload is refused at the door, with the work given back.
 //!
 //! ```
 //! use punctual::{Limits, Scheduler};
@@ -47,7 +49,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Tests without sleeping, [`VirtualClock`]**: the same code, with its real threads, on time that passes when it is told.
+//! **Tests without sleeping, [`VirtualClock`]**: the same code, with its real threads, on time that passes when it is
+//! told.
 //!
 //! # What a handle means
 //!
@@ -60,7 +63,8 @@
 //! - With `panic = "abort"` a panic in a job ends the process, as everywhere; with unwinding it ends that job alone.
 //! - After `fork` only the calling thread exists in the child: use a new scheduler there.
 //! - Delays count monotonic time, which on Linux and macOS stands still while the machine is suspended. Dates
-//!   (`SystemTime`) and cron go by the wall clock: after a resume, or when the clock is set, they are re-derived within 30 s.
+//!   (`SystemTime`) and cron go by the wall clock: after a resume, or when the clock is set, they are re-derived within
+//!   30 s.
 
 mod clock;
 mod cron;
@@ -86,7 +90,8 @@ pub use scheduler::{
     Outcome, Permit, Plan, Report, RunResult, Scheduler, SeriesHandle, SeriesPlan, Stopped, Tenant, TenantError, When,
 };
 
-/// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an argument.
+/// Layer 3's decisions, pure: for those who keep tenants in a place of their own, as a store does. `now` is an
+/// argument.
 ///
 /// # Example
 /// ```

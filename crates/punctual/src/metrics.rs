@@ -166,8 +166,8 @@ impl fmt::Debug for Histogram {
 
 /// How many values each bucket has.
 ///
-/// Most histograms of a large system are those of tenants that have few jobs, and all buckets are 8 KB: zeroing them for
-/// the first job of a tenant took longer than everything else that was done for it. `All` if and only if more than
+/// Most histograms of a large system are those of tenants that have few jobs, and all buckets are 8 KB: zeroing them
+/// for the first job of a tenant took longer than everything else that was done for it. `All` if and only if more than
 /// `FEW` are in use, so that equal histograms look alike.
 #[derive(Clone, PartialEq, Eq)]
 enum Buckets {

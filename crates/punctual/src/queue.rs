@@ -1,7 +1,7 @@
 //! Layer 1: [`DelayQueue`], a queue whose entries can be taken only once they are due.
 //!
-//! Here is its face. One mutex guards the wheel (where entries wait) and the waiters (who sleeps); what is decided under
-//! it is in `inner`, and wake-ups, wakers and destructors run after it is released.
+//! Here is its face. One mutex guards the wheel (where entries wait) and the waiters (who sleeps); what is decided
+//! under it is in `inner`, and wake-ups, wakers and destructors run after it is released.
 
 mod inner;
 mod take_async;
@@ -322,8 +322,8 @@ impl<T> DelayQueue<T> {
         items
     }
 
-    /// Takes an entry out before its time and gives the item back. `None` if it has left already: of a cancel and a take
-    /// that race, exactly one gets the item. Constant time, and its memory is free at once.
+    /// Takes an entry out before its time and gives the item back. `None` if it has left already: of a cancel and a
+    /// take that race, exactly one gets the item. Constant time, and its memory is free at once.
     ///
     /// # Example
     /// ```
@@ -400,8 +400,9 @@ impl<T> DelayQueue<T> {
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Adds an entry that can be taken once it is due: after a `Duration`, or at an `Instant`. One that lies in the past
-    /// is due now, behind everything due already; one beyond the clock's range is never due, but counted and cancellable.
+    /// Adds an entry that can be taken once it is due: after a `Duration`, or at an `Instant`. One that lies in the
+    /// past is due now, behind everything due already; one beyond the clock's range is never due, but counted and
+    /// cancellable.
     ///
     /// # Errors
     /// [`PushError`] gives the item back if the queue is closed or full.
@@ -434,8 +435,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         Ok(Key(key))
     }
 
-    /// Gives an entry a new due, behind its equals. False if it has left already, or if the queue is closed and the new due
-    /// would never come.
+    /// Gives an entry a new due, behind its equals. False if it has left already, or if the queue is closed and the new
+    /// due would never come.
     ///
     /// # Example
     /// ```
@@ -462,8 +463,9 @@ impl<T: Send + 'static> DelayQueue<T> {
         true
     }
 
-    /// Takes the earliest entry, sleeping until it is due. `None` once the queue is closed and nothing is left: a consumer
-    /// holds a handle itself, so it is [`close`](Self::close) that ends it, not the dropping of all other handles.
+    /// Takes the earliest entry, sleeping until it is due. `None` once the queue is closed and nothing is left: a
+    /// consumer holds a handle itself, so it is [`close`](Self::close) that ends it, not the dropping of all other
+    /// handles.
     ///
     /// # Example
     /// ```

@@ -1,8 +1,8 @@
 //! Layer 2: [`Scheduler`], which runs closures and futures at their due instant, on its own threads.
 //!
 //! The road of a job: `plan` admits it, the wheel in `core` lets it wait, a `worker` picks it, checks that it is still
-//! wanted and runs it, `core` finishes it, and its `handle` resolves. Decisions are made under one lock in `core`; whatever
-//! may call the user's code or the kernel is collected in `after` and done when the lock is free.
+//! wanted and runs it, `core` finishes it, and its `handle` resolves. Decisions are made under one lock in `core`;
+//! whatever may call the user's code or the kernel is collected in `after` and done when the lock is free.
 //!
 //! Lock order: `starting`, then the core's lock, then the clock's. No other lock is held together with these.
 
@@ -59,8 +59,8 @@ pub use work::RunResult;
 
 /// Runs closures and futures at their due instant, on its own threads. Clones are handles to the same scheduler.
 ///
-/// Threads are started when first needed. Dropping the last handle cancels what waits, tells what runs, and does not block;
-/// [`shutdown`](Self::shutdown) waits.
+/// Threads are started when first needed. Dropping the last handle cancels what waits, tells what runs, and does not
+/// block; [`shutdown`](Self::shutdown) waits.
 ///
 /// # Example
 /// ```
@@ -296,9 +296,9 @@ impl Scheduler {
         self.shared().core.lock().snapshot()
     }
 
-    /// Ends the scheduler and blocks until that is done: no new work; what is due now may run for `grace`; what is not due
-    /// never starts. When the grace is over the rest is cancelled, and the report returned at once. A second call joins the
-    /// first. From inside a job, that job is not waited for.
+    /// Ends the scheduler and blocks until that is done: no new work; what is due now may run for `grace`; what is not
+    /// due never starts. When the grace is over the rest is cancelled, and the report returned at once. A second call
+    /// joins the first. From inside a job, that job is not waited for.
     ///
     /// # Example
     /// ```
@@ -394,8 +394,9 @@ impl Builder {
         self
     }
 
-    /// How many jobs may run at once, those of all tenants together; by default as many as there are. Closures are bounded
-    /// by the workers in any case; futures and permits hold none, so this is the room that their tenants share fairly.
+    /// How many jobs may run at once, those of all tenants together; by default as many as there are. Closures are
+    /// bounded by the workers in any case; futures and permits hold none, so this is the room that their tenants share
+    /// fairly.
     ///
     /// # Example
     /// ```
@@ -461,9 +462,9 @@ impl Builder {
         self
     }
 
-    /// Wraps the life of every worker thread, for instance to make a runtime's I/O available to the futures that run there.
-    /// The hook must call what it is given, once. (It wraps rather than returns a guard, because a guard that borrows from
-    /// the closure that made it cannot be expressed.)
+    /// Wraps the life of every worker thread, for instance to make a runtime's I/O available to the futures that run
+    /// there. The hook must call what it is given, once. (It wraps rather than returns a guard, because a guard that
+    /// borrows from the closure that made it cannot be expressed.)
     ///
     /// # Example
     /// ```
@@ -477,8 +478,8 @@ impl Builder {
         self
     }
 
-    /// Hands futures to another runtime instead of polling them here. Closures stay here. A spawner that drops the future
-    /// or panics settles the job as cancelled.
+    /// Hands futures to another runtime instead of polling them here. Closures stay here. A spawner that drops the
+    /// future or panics settles the job as cancelled.
     ///
     /// # Example
     /// ```

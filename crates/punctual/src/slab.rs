@@ -1,8 +1,9 @@
 //! Where values live that others point at by number: a chunked slab with generational keys.
 //!
 //! # Invariants
-//! 1. A key finds the value it was made for, or nothing: a slot's generation rises whenever its value leaves, and a slot
-//!    whose generation can rise no further is retired. Freed chunks leave a floor that later generations start above.
+//! 1. A key finds the value it was made for, or nothing: a slot's generation rises whenever its value leaves, and a
+//!    slot whose generation can rise no further is retired. Freed chunks leave a floor that later generations start
+//!    above.
 //! 2. No value ever moves once a chunk is full-sized, and growing never copies more than one small chunk: this runs
 //!    under a lock.
 //!

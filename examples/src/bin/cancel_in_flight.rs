@@ -9,7 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scheduler = Scheduler::new();
     let work = scheduler.tenant("work", Limits::new().running_max(1).backlog_max(100))?;
 
-    // The caller's time-out fails its result at once. The work is told, and holds its permit until it has truly stopped.
+    // The caller's time-out fails its result at once. The work is told, and holds its permit until it has truly
+    // stopped.
     let (stopped, told) = mpsc::channel();
     let mut slow = work.now().deadline(Duration::from_millis(20)).run(move |ctx| {
         while ctx.checkpoint().is_ok() {

@@ -1,4 +1,5 @@
-//! Callbacks from ten threads, each run at its time, the earliest first, with no busy thread (the first write-up's task).
+//! Callbacks from ten threads, each run at its time, the earliest first, with no busy thread (the first write-up's
+//! task).
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use punctual::Scheduler;

@@ -1,4 +1,5 @@
-//! A job and a row of the application's own, in one transaction of sqlx: both or neither. Plays if `PUNCTUAL_POSTGRES_URL` names a server.
+//! A job and a row of the application's own, in one transaction of sqlx: both or neither. Plays if
+//! `PUNCTUAL_POSTGRES_URL` names a server.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use punctual_durable::{Job, Jobs, SqlStatement};

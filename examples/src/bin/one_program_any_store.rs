@@ -1,5 +1,5 @@
-//! The same program in memory, in a file and on a cluster: only the URL differs. Without one it plays on a file, and on PostgreSQL too if
-//! `PUNCTUAL_POSTGRES_URL` names a server.
+//! The same program in memory, in a file and on a cluster: only the URL differs. Without one it plays on a file, and on
+//! PostgreSQL too if `PUNCTUAL_POSTGRES_URL` names a server.
 //!
 //! ```text
 //! cargo run -p examples --bin one_program_any_store postgres://localhost/app    on two machines, if you like

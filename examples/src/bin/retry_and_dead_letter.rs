@@ -1,4 +1,5 @@
-//! What becomes of failures: tried again with backoff, given up, kept as dead letters, and redriven once the cause is gone.
+//! What becomes of failures: tried again with backoff, given up, kept as dead letters, and redriven once the cause is
+//! gone.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use punctual::VirtualClock;

@@ -1,5 +1,5 @@
-//! `crossbeam_channel::after`: nothing multiplexes a million receivers, so it only creates and drops them. Read it as the
-//! floor of "read the clock, allocate, free".
+//! `crossbeam_channel::after`: nothing multiplexes a million receivers, so it only creates and drops them. Read it as
+//! the floor of "read the clock, allocate, free".
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Layer 3: what a tenant costs, beside the ways people bound work today; and what it costs when there are many tenants,
-//! much queued work, or too much of it.
+//! Layer 3: what a tenant costs, beside the ways people bound work today; and what it costs when there are many
+//! tenants, much queued work, or too much of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,7 +1,8 @@
 //! Enqueues that may join a job which somebody else wants: what the process wants by one of them only its answer says.
 //!
-//! So the answer is heard whether or not the caller still waits. If it was lost, the enqueue is repeated for as long as the process keeps its lease, which an id makes
-//! harmless: it has the same answer, or makes a job that is given up at once. Whoever was told of an error had to reckon with that job.
+//! So the answer is heard whether or not the caller still waits. If it was lost, the enqueue is repeated for as long as
+//! the process keeps its lease, which an id makes harmless: it has the same answer, or makes a job that is given up at
+//! once. Whoever was told of an error had to reckon with that job.
 
 use std::future::poll_fn;
 use std::sync::Arc;

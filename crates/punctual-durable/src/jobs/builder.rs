@@ -69,7 +69,8 @@ impl JobsBuilder {
         self
     }
 
-    /// How large a payload may be, as JSON: 64 KiB by default. Larger things belong elsewhere, with the job naming the place.
+    /// How large a payload may be, as JSON: 64 KiB by default. Larger things belong elsewhere, with the job naming the
+    /// place.
     ///
     /// # Example
     /// ```
@@ -95,8 +96,8 @@ impl JobsBuilder {
         self
     }
 
-    /// Where a job's trace comes from, if its plan names none: a function that gives the caller's W3C `traceparent`, for instance from
-    /// OpenTelemetry's current context.
+    /// Where a job's trace comes from, if its plan names none: a function that gives the caller's W3C `traceparent`,
+    /// for instance from OpenTelemetry's current context.
     ///
     /// # Example
     /// ```
@@ -109,8 +110,8 @@ impl JobsBuilder {
         self
     }
 
-    /// Makes ids and jitter the same at every run: for tests that are to be repeated exactly. Never for real work: two processes
-    /// with one seed make the same ids.
+    /// Makes ids and jitter the same at every run: for tests that are to be repeated exactly. Never for real work: two
+    /// processes with one seed make the same ids.
     ///
     /// # Example
     /// ```
@@ -122,7 +123,8 @@ impl JobsBuilder {
         self
     }
 
-    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature `postgres` is on.
+    /// Opens the store that a URL names: `memory:`, `sqlite:FILE`, or `postgres://HOST/DATABASE` if the feature
+    /// `postgres` is on.
     ///
     /// # Errors
     /// If the URL names none, or the store cannot be opened.
@@ -196,7 +198,8 @@ impl JobsBuilder {
     }
 }
 
-/// As much as is fit for a log of a URL that names no store: its first word. In the rest a password may stand, and where is not known.
+/// As much as is fit for a log of a URL that names no store: its first word. In the rest a password may stand, and
+/// where is not known.
 fn beginning(url: &str) -> String {
     match url.char_indices().find(|&(_, c)| c.is_whitespace() || ":=?@".contains(c)) {
         // A bare word, or a file.
@@ -211,7 +214,8 @@ fn beginning(url: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Passwords were hidden in URLs of one form, and told in all others: in the words that libpq takes, in those of another driver, or with a slash too few.
+    /// Passwords were hidden in URLs of one form, and told in all others: in the words that libpq takes, in those of
+    /// another driver, or with a slash too few.
     #[test]
     fn a_url_that_names_no_store_is_told_without_its_password() {
         assert_eq!(beginning("mysql://ann:secret@h/d"), "mysql:..");

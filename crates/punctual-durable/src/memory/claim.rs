@@ -39,7 +39,8 @@ impl World {
         Claimed { jobs, more, again_at: self.next_by_rate(&room, now), due_at: self.next_due(), tend_at: None }
     }
 
-    /// Whether a tenant would miss so many jobs that wait at a node: they count against its rate or, more than half of it, its limit.
+    /// Whether a tenant would miss so many jobs that wait at a node: they count against its rate or, more than half of
+    /// it, its limit.
     fn misses(&self, tenant: &str, jobs: usize) -> bool {
         let limits = self.policy(tenant).limits;
         let running = self.count(|record| record.job.tenant == tenant && record.state.stage == Stage::Running);
@@ -81,8 +82,8 @@ impl World {
         scheduled.map(|record| record.due).min().filter(|_| !self.foresight.is_zero())
     }
 
-    /// Whether a job is due in a moment and may be given out before: not if its tenant's starts are counted, for a place would be taken before its time;
-    /// nor if it may expire by then, nor if it is its last chance.
+    /// Whether a job is due in a moment and may be given out before: not if its tenant's starts are counted, for a
+    /// place would be taken before its time; nor if it may expire by then, nor if it is its last chance.
     fn is_near(&self, record: &Record, room: &Room<'_>, now: Timestamp) -> bool {
         let until = now.after(self.foresight);
         let TenantPolicy { limits, paused, .. } = self.policy(&record.job.tenant);

@@ -1,15 +1,16 @@
 //! The database's clock, as well as this process knows it.
 //!
-//! The database decides what is due. This estimate only says how long to sleep, so it must not run ahead: whoever thinks that an
-//! instant has come, and is told that it has not, would ask again and again until it has.
+//! The database decides what is due. This estimate only says how long to sleep, so it must not run ahead: whoever
+//! thinks that an instant has come, and is told that it has not, would ask again and again until it has.
 //!
 //! # Invariants
 //! 1. It counts by the monotonic clock: setting the local wall clock does not move it.
 //! 2. Of the last answers the one that took least counts: its error is at most half its round trip.
-//! 3. It never contradicts the last answer: the database's present lay between the question and the answer. So whoever asked too
-//!    early asks once more, and not again and again.
-//! 4. What it shows [at the least](DatabaseClock::at_least) it does show, unless it was set back since the last answer: when an answer came, it was not
-//!    earlier than the answer says, and since then it has not run slower than clocks do that are being corrected.
+//! 3. It never contradicts the last answer: the database's present lay between the question and the answer. So whoever
+//!    asked too early asks once more, and not again and again.
+//! 4. What it shows [at the least](DatabaseClock::at_least) it does show, unless it was set back since the last answer:
+//!    when an answer came, it was not earlier than the answer says, and since then it has not run slower than clocks do
+//!    that are being corrected.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -67,7 +68,8 @@ impl DatabaseClock {
         self.now().micros().saturating_sub(Timestamp::now_at(self.local.wall()).micros())
     }
 
-    /// Says so, if the two clocks are far apart. Nothing here goes wrong by it, but dates that the application makes up do.
+    /// Says so, if the two clocks are far apart. Nothing here goes wrong by it, but dates that the application makes up
+    /// do.
     pub(super) fn warn_if_off(&self) {
         let offset_us = self.offset_us();
         if is_far(offset_us) {

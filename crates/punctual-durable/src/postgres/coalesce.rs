@@ -1,14 +1,14 @@
 //! Concurrent enqueues of one process become one call, and one commit.
 //!
-//! A commit costs as much for a hundred jobs as for one. Whoever finds nothing under way leaves at once, alone; those who come meanwhile
-//! gather, and leave together when it is back.
+//! A commit costs as much for a hundred jobs as for one. Whoever finds nothing under way leaves at once, alone; those
+//! who come meanwhile gather, and leave together when it is back.
 //!
 //! # Invariants
 //! 1. Whoever is alone waits for nobody.
-//! 2. Nobody waits longer than `PATIENCE` for a call to come back, unless `CALLS_MAX` are under way: one that is held up by somebody's
-//!    lock holds up no others.
-//! 3. Nobody waits longer than `LOCK_WAIT` with others for a lock: the call comes back, and its callers go aside (see `aside`), where they are
-//!    told apart and wait for themselves.
+//! 2. Nobody waits longer than `PATIENCE` for a call to come back, unless `CALLS_MAX` are under way: one that is held
+//!    up by somebody's lock holds up no others.
+//! 3. Nobody waits longer than `LOCK_WAIT` with others for a lock: the call comes back, and its callers go aside (see
+//!    `aside`), where they are told apart and wait for themselves.
 //! 4. Each caller hears of its own jobs.
 
 mod aside;
@@ -56,7 +56,8 @@ const BYTES_MAX: usize = 4 << 20;
 /// How long to wait for those under way.
 const PATIENCE: Duration = Duration::from_millis(3);
 
-/// How long those who go together wait for a lock. Enqueues of a bounded tenant take turns, so some milliseconds are nothing special.
+/// How long those who go together wait for a lock. Enqueues of a bounded tenant take turns, so some milliseconds are
+/// nothing special.
 pub(super) const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// Where callers hand their jobs in.
@@ -101,7 +102,8 @@ struct Place {
 type Common = (String, Option<String>);
 
 impl Coalescer {
-    /// Calls go through `send`, which answers for each job, and waits only so long for locks. Nobody waits longer than the time-out for one.
+    /// Calls go through `send`, which answers for each job, and waits only so long for locks. Nobody waits longer than
+    /// the time-out for one.
     pub(super) fn start<S, F>(timeout: Duration, send: S) -> Self
     where
         S: Fn(Vec<NewJob>, Duration) -> F + Send + Sync + 'static,
@@ -378,8 +380,9 @@ mod tests {
         });
     }
 
-    /// A caller's open transaction held up the enqueues of its own tenant, and with them all that shared their call; four such calls held up the whole process. Now a call that
-    /// waits for a lock comes back, and its callers are told apart until only those wait who must, whom nobody waits for.
+    /// A caller's open transaction held up the enqueues of its own tenant, and with them all that shared their call;
+    /// four such calls held up the whole process. Now a call that waits for a lock comes back, and its callers are told
+    /// apart until only those wait who must, whom nobody waits for.
     #[test]
     fn whoever_waits_for_a_lock_holds_up_no_other() {
         play(async |slow, coalescer| {
@@ -412,7 +415,8 @@ mod tests {
         });
     }
 
-    /// Whoever gave an id that is in somebody's open transaction held up all callers of its tenant: by their tenant and key they cannot be told apart.
+    /// Whoever gave an id that is in somebody's open transaction held up all callers of its tenant: by their tenant and
+    /// key they cannot be told apart.
     #[test]
     fn whoever_waits_for_an_id_waits_alone() {
         play(async |slow, coalescer| {

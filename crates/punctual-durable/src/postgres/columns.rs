@@ -237,7 +237,8 @@ pub(super) fn field_with_nul(job: &NewJob) -> Option<&'static str> {
     .find_map(|(field, bad)| bad.then_some(field))
 }
 
-/// A list of words as PostgreSQL writes an array: an array of lists must be of one length each, which words are not. Null if it is empty.
+/// A list of words as PostgreSQL writes an array: an array of lists must be of one length each, which words are not.
+/// Null if it is empty.
 fn array(words: &[String]) -> Option<String> {
     if words.is_empty() {
         return None;

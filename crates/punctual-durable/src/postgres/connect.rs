@@ -24,22 +24,24 @@ use crate::error::StoreError;
 /// How often to do again what was rolled back for the sake of somebody else.
 const AGAIN_MAX: usize = 5;
 
-/// So many connections, or half of all if that is less, are the node's. However much callers ask for at a time, it must beat, and finish what it runs; and a
-/// connection is slow in everything that it does for the first time, so it should not be asked for everything.
+/// So many connections, or half of all if that is less, are the node's. However much callers ask for at a time, it must
+/// beat, and finish what it runs; and a connection is slow in everything that it does for the first time, so it should
+/// not be asked for everything.
 const OF_NODE: usize = 5;
 
 /// How often to do again, on another connection, what can be done twice.
 const ELSEWHERE_MAX: usize = 2;
 
-/// How long a node waits for an answer before it asks again, unless it has found that to be too short: a connection that was lost without
-/// a word must not hold its work up for as long as a caller may be ready to wait.
+/// How long a node waits for an answer before it asks again, unless it has found that to be too short: a connection
+/// that was lost without a word must not hold its work up for as long as a caller may be ready to wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// So many round trips it waits at the least: a connection is made by five, and its first answer takes two more.
 const ROUND_TRIPS: u32 = 8;
 
-/// How many connections of a node, and of callers, are made and made ready before it begins. Of callers others are, when more is asked for at a time. Those of a
-/// node are all it can have: a heartbeat that comes when it claims, finishes and tends must not wait until another is made, which takes six times as long.
+/// How many connections of a node, and of callers, are made and made ready before it begins. Of callers others are,
+/// when more is asked for at a time. Those of a node are all it can have: a heartbeat that comes when it claims,
+/// finishes and tends must not wait until another is made, which takes six times as long.
 const READY: [usize; 2] = [OF_NODE, 2];
 
 const NO_CONNECTION: &str = "no connection was to be had in time";
@@ -131,7 +133,8 @@ impl Database {
         self.timeout
     }
 
-    /// Something short was answered after this time. A connection that is lost must be noticed within the lease, however slow they all are.
+    /// Something short was answered after this time. A connection that is lost must be noticed within the lease,
+    /// however slow they all are.
     pub(super) fn measured(&self, round_trip: Duration, lease: Duration) {
         let micros = round_trip.min(lease / ROUND_TRIPS).as_micros();
         // Relaxed: whoever waits a moment too short or too long because of this asks again.
@@ -218,7 +221,8 @@ impl Database {
         Ok(())
     }
 
-    /// Nobody has answered for so long: connections that nobody has used since may be lost as well, and are not used again.
+    /// Nobody has answered for so long: connections that nobody has used since may be lost as well, and are not used
+    /// again.
     pub(super) fn doubt(&self, silence: Duration) {
         self.keep(|unused_for| unused_for < silence);
     }
@@ -249,8 +253,8 @@ impl Database {
         format!("SELECT {select} FROM {} AS r", self.call_text(function, parameters))
     }
 
-    /// The text of a question to a function for whose transaction the parameter after its own limits how long to wait for a lock. Arguments are worked out before
-    /// a function begins; anything else in the statement may come later.
+    /// The text of a question to a function for whose transaction the parameter after its own limits how long to wait
+    /// for a lock. Arguments are worked out before a function begins; anything else in the statement may come later.
     pub(super) fn hurried_sql(&self, function: Function, parameters: usize) -> String {
         let (own, limit) = (self.call_text(function, parameters), parameters + 1);
         let last = format!("${parameters})");
@@ -286,8 +290,8 @@ fn look_where_it_goes(can_prepare: Arc<AtomicBool>, timeout: Duration) -> Hook {
     })
 }
 
-/// Something that is one transaction: done again if it was rolled back for the sake of somebody else, or if the connection was lost and
-/// it does not matter whether it was done.
+/// Something that is one transaction: done again if it was rolled back for the sake of somebody else, or if the
+/// connection was lost and it does not matter whether it was done.
 pub(super) struct Tries<'a> {
     database: &'a Database,
     function: Function,
@@ -387,7 +391,8 @@ impl<'a> Tries<'a> {
         Fault::timed_out(what, format!("the database did not answer within {patience:?}"))
     }
 
-    /// If the database is slow, and nothing was lost, the next ones have more time: or they would be begun again and again, and never be done.
+    /// If the database is slow, and nothing was lost, the next ones have more time: or they would be begun again and
+    /// again, and never be done.
     fn be_patient(&self) {
         if self.function.is_of_node {
             self.database.slow().insert(self.function.name, self.patience * 2);

@@ -1,5 +1,5 @@
-//! Whether a connection goes to the server itself. A pooler may give each transaction another server process, and a statement that was
-//! prepared is then unknown, or worse, is one that somebody else prepared by the same name.
+//! Whether a connection goes to the server itself. A pooler may give each transaction another server process, and a
+//! statement that was prepared is then unknown, or worse, is one that somebody else prepared by the same name.
 
 use std::future::{Ready, ready};
 use std::io;
@@ -16,7 +16,8 @@ pub(super) async fn is_direct(client: &Client) -> Result<bool, Error> {
     Ok(told_process(&client.cancel_token()).await.is_ok_and(|told| told == answers))
 }
 
-/// The process that the connection was told of. The driver keeps it for requests to cancel, so one is written, to nobody.
+/// The process that the connection was told of. The driver keeps it for requests to cancel, so one is written, to
+/// nobody.
 async fn told_process(token: &CancelToken) -> io::Result<i32> {
     let (mut near, far) = tokio::io::duplex(64);
     // If it asks for encryption: yes.

@@ -20,7 +20,8 @@ pub(super) struct Fault {
 pub(super) enum Kind {
     /// It was surely rolled back, for the sake of somebody else: at once again.
     Again,
-    /// What it was about is not there, or is something else: if that has just been changed by a newer program, it is found another time.
+    /// What it was about is not there, or is something else: if that has just been changed by a newer program, it is
+    /// found another time.
     Changed,
     /// What was to be written does not fit: whose it is may be found out by trying each for itself.
     Data,
@@ -102,8 +103,9 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Whether it may work another time: connections (08), transactions given up (40), resources and disks (53), an operator (57),
-/// the system (58), a server that takes no writes any more after a fail-over, a lock that was not to be had.
+/// Whether it may work another time: connections (08), transactions given up (40), resources and disks (53), an
+/// operator (57), the system (58), a server that takes no writes any more after a fail-over, a lock that was not to be
+/// had.
 fn passes(state: &str) -> bool {
     matches!(state.get(..2), Some("08" | "40" | "53" | "57" | "58")) || matches!(state, "25006" | "55P03")
 }

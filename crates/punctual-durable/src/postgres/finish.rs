@@ -1,7 +1,8 @@
 //! The ends of runs, those of a node together.
 //!
-//! A node says each of them until it was heard. So none may be such that it can never be written: a text that the database cannot hold is written in
-//! other words, and its neighbours do not wait for that. Nor do they for a job that somebody's open transaction has in hand.
+//! A node says each of them until it was heard. So none may be such that it can never be written: a text that the
+//! database cannot hold is written in other words, and its neighbours do not wait for that. Nor do they for a job that
+//! somebody's open transaction has in hand.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -57,7 +58,8 @@ impl Shared {
         beyond_help.map_or(Ok(finished), Err)
     }
 
-    /// The end of a run that does not fit: spelled out in ASCII, which fits everywhere; if it is not for its letters, with a note instead of them.
+    /// The end of a run that does not fit: spelled out in ASCII, which fits everywhere; if it is not for its letters,
+    /// with a note instead of them.
     async fn finish_in_other_words(&self, node: NodeId, finish: &Finish, fault: Fault) -> Result<Vec<Finished>, Fault> {
         let end = |verdict| Finish { verdict, ..finish.clone() };
         let Some(spelled) = reworded(&finish.verdict, ascii) else { return Err(fault) };
@@ -137,7 +139,8 @@ impl Shared {
 
 /// A verdict's word, its text and its moment.
 fn said(verdict: &Verdict) -> (&'static str, Option<String>, Option<Moment>) {
-    // The error of a handler is for people to read. That it cannot be written as it stands must not keep the job from ending.
+    // The error of a handler is for people to read. That it cannot be written as it stands must not keep the job from
+    // ending.
     let readable = |text: &String| Some(text.replace('\0', "\u{fffd}"));
     match verdict {
         Verdict::Succeeded(result) => ("succeeded", readable(result), None),

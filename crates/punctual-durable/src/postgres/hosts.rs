@@ -1,11 +1,14 @@
 //! Which of several hosts a connection goes to: the one that takes writes, wherever it stands in the URL.
 //!
-//! The driver tries one host after the other, and waits without end for one that takes a connection and says nothing, such as a machine whose disk hangs. So each host has
-//! a connection of its own here, and whoever is not answered in a moment does not keep the next from being asked.
+//! The driver tries one host after the other, and waits without end for one that takes a connection and says nothing,
+//! such as a machine whose disk hangs. So each host has a connection of its own here, and whoever is not answered in a
+//! moment does not keep the next from being asked.
 //!
 //! # Invariants
-//! 1. Where the last connection went is asked first, and a host that is asked in vain again and again costs a moment at most.
-//! 2. There is an error only if all hosts have answered with one. While one is silent the others are asked again: one of them may be about to take its place.
+//! 1. Where the last connection went is asked first, and a host that is asked in vain again and again costs a moment at
+//!    most.
+//! 2. There is an error only if all hosts have answered with one. While one is silent the others are asked again: one
+//!    of them may be about to take its place.
 
 use std::fmt;
 use std::future::poll_fn;

@@ -39,7 +39,8 @@ const PRUNE: Function = Function::new("prune", "prune jobs").of_node();
 const KEEP_UP: Function = Function::new("keep_up", "look at the time").repeatable();
 const PURGE: Function = Function::new("purge", "purge jobs");
 
-/// The database's present, in an answer that has to do with time: when it began and, as late as can be told, when it was ready.
+/// The database's present, in an answer that has to do with time: when it began and, as late as can be told, when it
+/// was ready.
 pub(super) const PRESENT: [&str; 2] = [
     "(extract(epoch FROM statement_timestamp()) * 1000000)::int8",
     "(extract(epoch FROM clock_timestamp()) * 1000000)::int8",
@@ -64,7 +65,8 @@ impl Shared {
         Ok(said.map(|(job, answer)| answer.map_or_else(|| Said::Held(Box::new(job)), Said::Answer)).collect())
     }
 
-    /// One commit, unless one of them does not fit: then halves, until it is found. No answer is for those that wait for a lock.
+    /// One commit, unless one of them does not fit: then halves, until it is found. No answer is for those that wait
+    /// for a lock.
     async fn take_in(&self, jobs: Vec<&NewJob>, lock_wait: Duration) -> Result<Vec<Option<Answer>>, Fault> {
         let mut answers = Vec::with_capacity(jobs.len());
         let mut parts = vec![&jobs[..]];
@@ -133,7 +135,8 @@ impl Shared {
         let now = self.clock.now();
         let new =
             jobs.iter().zip(answers).filter(|(_, answer)| matches!(answer, Ok(Admitted::New | Admitted::Replaced(_))));
-        // When they fall due, and when they expire: what lies behind, first of all, and then the first of what lies ahead.
+        // When they fall due, and when they expire: what lies behind, first of all, and then the first of what lies
+        // ahead.
         let (mut is_ready, mut next) = (false, Timestamp::NEVER);
         for (job, _) in new {
             let due = job.due.from(now);

@@ -1,9 +1,10 @@
 //! The one connection that listens, and on which others are told.
 //!
-//! It goes to the server itself and not through a pooler, because notifications come to a session. It is checked every now and then, and
-//! made anew when it is lost; since something may have been said meanwhile, everybody looks then.
+//! It goes to the server itself and not through a pooler, because notifications come to a session. It is checked every
+//! now and then, and made anew when it is lost; since something may have been said meanwhile, everybody looks then.
 //!
-//! What is said on it are hints, so it waits for no disk; and while it waits for a lock it hears nothing, so it does not wait long.
+//! What is said on it are hints, so it waits for no disk; and while it waits for a lock it hears nothing, so it does
+//! not wait long.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +58,8 @@ impl Line {
         }
     }
 
-    /// Calls a function that leaves a hint. What it waits for is set for its transaction alone, and not in the session: that is somebody
-    /// else's next, if there is a pooler after all, who would then not wait for the disk either.
+    /// Calls a function that leaves a hint. What it waits for is set for its transaction alone, and not in the session:
+    /// that is somebody else's next, if there is a pooler after all, who would then not wait for the disk either.
     pub(super) async fn hint(&self, what: &str, call: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
         let disk = "set_config('synchronous_commit', 'off', true) AS disk";
         let locks = "set_config('lock_timeout', '100ms', true) AS locks";
@@ -70,7 +71,8 @@ impl Line {
         let _ = self.say(LISTENING, "SELECT", &[]).await;
     }
 
-    /// Whether the server takes no writes any more, so that whoever writes is at another one, and nobody says anything here.
+    /// Whether the server takes no writes any more, so that whoever writes is at another one, and nobody says anything
+    /// here.
     async fn is_left(&self) -> Result<bool, Fault> {
         let rows = self.say(LISTENING, "SELECT current_setting('transaction_read_only') = 'on'", &[]).await?;
         Ok(self.hosts.must_take_writes() && rows.first().is_some_and(|row| row.get(0)))

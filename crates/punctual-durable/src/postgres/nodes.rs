@@ -86,8 +86,9 @@ impl Shared {
             (&era, Type::INT8),
         ];
         let mut answer = std::pin::pin!(self.database.call(function, "*", &parameters));
-        // Before the third beat, which is to go by a connection that is sound, and is answered in time. Not before the second: who is slow would have to make
-        // new connections for each, which takes him several times as long as an answer.
+        // Before the third beat, which is to go by a connection that is sound, and is answered in time. Not before the
+        // second: who is slow would have to make new connections for each, which takes him several times as long as an
+        // answer.
         let silence = self.lease * 3 / 8;
         match tokio::time::timeout(silence, answer.as_mut()).await {
             Ok(answer) => answer,
@@ -116,7 +117,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The nodes of this process. If another one is the first from now on, those who wait are written down as waiting there.
+    /// The nodes of this process. If another one is the first from now on, those who wait are written down as waiting
+    /// there.
     fn change_nodes(&self, change: impl FnOnce(&mut Vec<NodeId>)) {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let before = nodes.first().copied();

@@ -1,7 +1,8 @@
 //! Tells other processes that there is work: after the commit, and not for each.
 //!
-//! Why not inside the transaction: a notification holds a lock that all commits of the database wait for, until it is flushed. Here it is sent on
-//! a connection of its own that waits for no disk, at most once in `PAUSE`, whatever has happened meanwhile. Who comes after a longer silence does not wait.
+//! Why not inside the transaction: a notification holds a lock that all commits of the database wait for, until it is
+//! flushed. Here it is sent on a connection of its own that waits for no disk, at most once in `PAUSE`, whatever has
+//! happened meanwhile. Who comes after a longer silence does not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,9 @@ use super::Shared;
 use super::listen::say_work;
 use crate::time::Timestamp;
 
-/// At most one notification in this time, from its beginning to that of the next. A timer of the runtime may take a millisecond longer: with two, jobs that
-/// came two milliseconds after each other waited for 1.4 ms longer at the median.
+/// At most one notification in this time, from its beginning to that of the next. A timer of the runtime may take a
+/// millisecond longer: with two, jobs that came two milliseconds after each other waited for 1.4 ms longer at the
+/// median.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// An instant that has passed on every clock: there is something to claim, and that is all.

@@ -16,20 +16,22 @@ use crate::error::StoreError;
 /// How to open a [`PostgresStore`].
 ///
 /// # The URL
-/// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the one that takes writes
-/// is used, wherever it stands and whatever the others do, and when it stops doing so, the one that does. Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`,
-/// `keepalives_idle`, `options`, `target_session_attrs` ..) it may have those of this store, each of which is also a method here: `schema`,
+/// `postgres://user:password@host1:5432,host2/database?name=value&..`, as libpq knows it. Of several hosts the one that
+/// takes writes is used, wherever it stands and whatever the others do, and when it stops doing so, the one that does.
+/// Besides the names of the PostgreSQL driver (`application_name`, `connect_timeout`, `keepalives_idle`, `options`,
+/// `target_session_attrs` ..) it may have those of this store, each of which is also a method here: `schema`,
 /// `listen_url`, `lease`, `timeout` and `foresight` (`10s`, `1500ms`), `pool_size`.
 ///
-/// `sslmode` means what it means to libpq: `disable`, `prefer` (the default: encrypted if the server can), `require` (encrypted, whoever the
-/// server is), `verify-ca` (and vouched for) and `verify-full` (and of that name, which must be among the certificate's alternative names).
-/// `sslrootcert` is a file of authorities, one of which must then have vouched for the server in any of these modes; or `system` for those that the operating system trusts,
-/// which goes with `verify-full` alone, and is what that has without it.
+/// `sslmode` means what it means to libpq: `disable`, `prefer` (the default: encrypted if the server can), `require`
+/// (encrypted, whoever the server is), `verify-ca` (and vouched for) and `verify-full` (and of that name, which must be
+/// among the certificate's alternative names). `sslrootcert` is a file of authorities, one of which must then have
+/// vouched for the server in any of these modes; or `system` for those that the operating system trusts, which goes
+/// with `verify-full` alone, and is what that has without it.
 ///
 /// # Poolers
 /// A pooler such as PgBouncer may stand in between, also one that gives out connections by the transaction: nothing is
-/// prepared and nothing set in a session. Notifications need a session, though, so give the server's own address as `listen_url`;
-/// without it what others do is noticed by looking, once a second, and not at once.
+/// prepared and nothing set in a session. Notifications need a session, though, so give the server's own address as
+/// `listen_url`; without it what others do is noticed by looking, once a second, and not at once.
 ///
 /// # Example
 /// ```no_run
@@ -67,8 +69,9 @@ const LEASE_MAX: Duration = Duration::from_secs(86_400);
 /// In less not even a connection is made.
 const TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
-/// A node uses five, and of callers only those who ask at the same moment; few servers give as many as this in all. Room for each is set aside when the store is opened, so a number
-/// with some zeros too many would end the process there.
+/// A node uses five, and of callers only those who ask at the same moment; few servers give as many as this in all.
+/// Room for each is set aside when the store is opened, so a number with some zeros too many would end the process
+/// there.
 const POOL_SIZE_MAX: usize = 1_000;
 
 impl PostgresOptions {
@@ -104,8 +107,8 @@ impl PostgresOptions {
         self
     }
 
-    /// The schema that the store's tables are in, which is made if there is none: `punctual` by default. Several stores can be in
-    /// one database.
+    /// The schema that the store's tables are in, which is made if there is none: `punctual` by default. Several stores
+    /// can be in one database.
     ///
     /// # Example
     /// ```
@@ -129,8 +132,8 @@ impl PostgresOptions {
         self
     }
 
-    /// How long a node that is not heard of is taken to be alive; 10 s by default, at least 2 s and at most a day. The jobs of one that
-    /// died run again after that.
+    /// How long a node that is not heard of is taken to be alive; 10 s by default, at least 2 s and at most a day. The
+    /// jobs of one that died run again after that.
     ///
     /// # Example
     /// ```
@@ -143,11 +146,13 @@ impl PostgresOptions {
         self
     }
 
-    /// How long to wait for the database's answer; 30 s by default, and with less than 100 ms nothing is opened. What takes longer is cancelled, and an error that
-    /// [is transient](StoreError::is_transient). It is this process that watches, so it holds behind a pooler too.
+    /// How long to wait for the database's answer; 30 s by default, and with less than 100 ms nothing is opened. What
+    /// takes longer is cancelled, and an error that [is transient](StoreError::is_transient). It is this process that
+    /// watches, so it holds behind a pooler too.
     ///
-    /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, or eight round trips of the network if those take longer,
-    /// then twice that, and so on up to this: so a connection that was lost without a word does not hold its work up, and a slow database has its time.
+    /// What a node asks for, to claim and to finish jobs and to keep its lease, is asked again after 3 s, or eight
+    /// round trips of the network if those take longer, then twice that, and so on up to this: so a connection that was
+    /// lost without a word does not hold its work up, and a slow database has its time.
     ///
     /// # Example
     /// ```
@@ -160,7 +165,8 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections at most, besides the one that listens; 10 by default, and with more than 1000 nothing is opened.
+    /// How many connections at most, besides the one that listens; 10 by default, and with more than 1000 nothing is
+    /// opened.
     ///
     /// # Example
     /// ```
@@ -172,11 +178,13 @@ impl PostgresOptions {
         self
     }
 
-    /// How long before its due instant a job may be given to a node, which starts it at that instant: 20 ms by default, at most a second. So delayed jobs start within
-    /// a fraction of a millisecond, and several go with one claim. Zero turns it off, which is the default with a [virtual clock](Self::clock).
+    /// How long before its due instant a job may be given to a node, which starts it at that instant: 20 ms by default,
+    /// at most a second. So delayed jobs start within a fraction of a millisecond, and several go with one claim. Zero
+    /// turns it off, which is the default with a [virtual clock](Self::clock).
     ///
-    /// Only tenants without a limit or a rate are looked ahead for, and half of a node's workers stay free for what is ready. From then on such a job counts as
-    /// running: cancelling it stops it before it starts, if word of that comes in time.
+    /// Only tenants without a limit or a rate are looked ahead for, and half of a node's workers stay free for what is
+    /// ready. From then on such a job counts as running: cancelling it stops it before it starts, if word of that comes
+    /// in time.
     ///
     /// # Example
     /// ```
@@ -419,8 +427,8 @@ impl<'a> Url<'a> {
         if !self.says("connect_timeout") {
             config.connect_timeout(Duration::from_secs(5));
         }
-        // A server that vanishes without a word is noticed within some five seconds, whether something was on its way to it or from it; one that is
-        // slow is not taken for one that is gone.
+        // A server that vanishes without a word is noticed within some five seconds, whether something was on its way
+        // to it or from it; one that is slow is not taken for one that is gone.
         if !self.says("keepalives_idle") {
             config.keepalives_idle(Duration::from_secs(2));
         }
@@ -603,8 +611,9 @@ mod tests {
         assert!(mistake("postgres://h/d?listen_url=db2").starts_with("the listen_url: "));
     }
 
-    /// What came after a `?` in a password was told as the name of a parameter that there is not, and what came after an `@` as a host to which there is no connection. And who
-    /// printed the options printed the password of the address to listen at. Now none of it is told.
+    /// What came after a `?` in a password was told as the name of a parameter that there is not, and what came after
+    /// an `@` as a host to which there is no connection. And who printed the options printed the password of the
+    /// address to listen at. Now none of it is told.
     #[test]
     fn no_part_of_a_password_is_told() {
         let said = mistake("postgres://ann:x?y&secret/z@h/d");
@@ -624,7 +633,8 @@ mod tests {
         assert_eq!(settings("postgres://h/d?lease=18446744073709551615").lease, LEASE_MAX);
     }
 
-    /// A time-out of zero was taken, and then nothing could be asked: "no connection was to be had in time", as if the database were to blame.
+    /// A time-out of zero was taken, and then nothing could be asked: "no connection was to be had in time", as if the
+    /// database were to blame.
     #[test]
     fn a_timeout_in_which_nothing_can_be_answered_is_refused() {
         for (url, said) in [("postgres://h/d?timeout=0", "0ns"), ("postgres://h/d?timeout=99ms", "99ms")] {
@@ -635,7 +645,8 @@ mod tests {
         assert_eq!(settings("postgres://h/d?timeout=100ms").timeout, TIMEOUT_MIN);
     }
 
-    /// Room for as many connections as were asked for was to be set aside, however many: a slip ended the process, by a panic or for want of memory.
+    /// Room for as many connections as were asked for was to be set aside, however many: a slip ended the process, by a
+    /// panic or for want of memory.
     #[test]
     fn more_connections_than_a_process_can_use_are_refused() {
         let said = mistake("postgres://h/d?pool_size=1001");

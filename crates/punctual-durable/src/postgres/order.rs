@@ -1,12 +1,12 @@
 //! Interest is taken and given up in the order of the calls, although each call is a task and a connection of its own.
 //!
-//! A handle that is dropped gives its job up; an enqueue right after it may join the same job. If the second overtook the first, the job
-//! would be cancelled under somebody's hands; the other way round it would be wanted for ever.
+//! A handle that is dropped gives its job up; an enqueue right after it may join the same job. If the second overtook
+//! the first, the job would be cancelled under somebody's hands; the other way round it would be wanted for ever.
 //!
 //! # Invariants
 //! 1. Calls of one side go together: they do not wait for each other.
-//! 2. A call waits for all calls of the other side that began before it. Only the last group of these need be asked: it has itself
-//!    waited for those before it.
+//! 2. A call waits for all calls of the other side that began before it. Only the last group of these need be asked: it
+//!    has itself waited for those before it.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

@@ -1,6 +1,7 @@
 //! Jobs, schedules and tenants as rows, and back.
 //!
-//! Instants are cut to 4e18 microseconds, which means never; lengths of time to what 64 bits of nanoseconds hold, which means for ever.
+//! Instants are cut to 4e18 microseconds, which means never; lengths of time to what 64 bits of nanoseconds hold, which
+//! means for ever.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -83,8 +83,8 @@ impl Shared {
         }
     }
 
-    /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last. It waits for a lock no longer than enqueues do that go together, for
-    /// others wait for it.
+    /// Fires a tick. If its job does not fit, again without: a tick that fails every time would be the last. It waits
+    /// for a lock no longer than enqueues do that go together, for others wait for it.
     pub(super) async fn fire(&self, fire: Fire) -> Result<Fired, Fault> {
         let job = match &fire.job {
             None => Err(Fired::Missed),

@@ -1,18 +1,21 @@
-//! The store's tables and functions in the database: made if they are missing, brought up to date if they are older, left alone if they
-//! are newer.
+//! The store's tables and functions in the database: made if they are missing, brought up to date if they are older,
+//! left alone if they are newer.
 //!
 //! # Invariants
-//! 1. Tables only move forward, one numbered script at a time, each once, whoever opens the store first. Who else opens it waits.
+//! 1. Tables only move forward, one numbered script at a time, each once, whoever opens the store first. Who else opens
+//!    it waits.
 //! 2. All that a newer program brings comes in one transaction, or nothing of it.
-//! 3. Functions are replaced by those of a newer version only. While a cluster is being updated its older nodes call the newer
-//!    functions, so a newer version keeps the signatures that an older one calls.
-//! 4. Nobody is held up for long: a migration that cannot have its tables within a moment lets everybody else go first, and tries again.
+//! 3. Functions are replaced by those of a newer version only. While a cluster is being updated its older nodes call
+//!    the newer functions, so a newer version keeps the signatures that an older one calls.
+//! 4. Nobody is held up for long: a migration that cannot have its tables within a moment lets everybody else go first,
+//!    and tries again.
 //!
 //! # What a migration may do
-//! It runs beside nodes of the version before, and whoever waited for its locks goes on with the functions of before, on the tables of after. So
-//! what it adds has a default or may be null (in `job`, `sched` and `history` it may be null: rows go there whole), what the version before calls
-//! it does not drop, and it takes a moment: it rewrites no table and builds no index on one that may be large. A call that fails because something
-//! changed under it was rolled back, and a store asks once more. Where this cannot be, [`Migration::oldest`] keeps older programs out.
+//! It runs beside nodes of the version before, and whoever waited for its locks goes on with the functions of before,
+//! on the tables of after. So what it adds has a default or may be null (in `job`, `sched` and `history` it may be
+//! null: rows go there whole), what the version before calls it does not drop, and it takes a moment: it rewrites no
+//! table and builds no index on one that may be large. A call that fails because something changed under it was rolled
+//! back, and a store asks once more. Where this cannot be, [`Migration::oldest`] keeps older programs out.
 
 #[cfg(test)]
 mod upgrades;
@@ -45,8 +48,8 @@ impl Edition {
 #[derive(Debug, Clone, Copy)]
 struct Migration {
     script: &'static str,
-    /// The tables that are there and that it changes, in the order in which most functions come to them: `sched`, `job`, `history`. They are locked before it
-    /// begins, all or none.
+    /// The tables that are there and that it changes, in the order in which most functions come to them: `sched`,
+    /// `job`, `history`. They are locked before it begins, all or none.
     locks: &'static [&'static str],
     /// The oldest version that can work with the tables from then on: who knows fewer migrations than this is kept out.
     oldest: i32,
@@ -55,10 +58,12 @@ struct Migration {
 const MIGRATIONS: [Migration; 1] =
     [Migration { script: include_str!("migrations/0001_tables.sql"), locks: &[], oldest: 1 }];
 
-/// The version of the functions: one higher than in the last release as soon as any of them differs from it (`schema/editions.txt`).
+/// The version of the functions: one higher than in the last release as soon as any of them differs from it
+/// (`schema/editions.txt`).
 const FUNCTIONS_VERSION: i32 = 1;
 
-/// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them comes last.
+/// The functions. Their bodies are looked at when they are called, so the order does not matter; but who may call them
+/// comes last.
 const FUNCTIONS: [&str; 91] = [
     include_str!("queries/absorb.sql"),
     include_str!("queries/absorb_work.sql"),
@@ -211,7 +216,8 @@ impl Installed {
         self.tables >= other.tables
     }
 
-    /// Those of a newer version count as well. Of the same version they must be the same: they differ while one is developed.
+    /// Those of a newer version count as well. Of the same version they must be the same: they differ while one is
+    /// developed.
     fn has_functions_of(&self, other: &Self) -> bool {
         (self.tables, self.functions) > (other.tables, other.functions)
             || (self.functions == other.functions && self.fingerprint == other.fingerprint)
@@ -235,8 +241,8 @@ impl Installed {
     }
 }
 
-/// How long a migration waits for its tables, while everybody else waits behind it. Longer than the second after which the server takes a table from a
-/// vacuum of its own, and frees those who wait for each other; shorter than a lease.
+/// How long a migration waits for its tables, while everybody else waits behind it. Longer than the second after which
+/// the server takes a table from a vacuum of its own, and frees those who wait for each other; shorter than a lease.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// How long the others have in between.
@@ -272,7 +278,8 @@ async fn update(client: &mut Object, database: &Database, edition: &Edition) -> 
     if found.is_enough_for(&ours, name)? {
         return Ok(());
     }
-    // Between tries nothing is locked but the right to try: the others who want to are many, and would take turns in holding up everybody.
+    // Between tries nothing is locked but the right to try: the others who want to are many, and would take turns in
+    // holding up everybody.
     let mut waited = Duration::ZERO;
     loop {
         let step = transaction.transaction().await.map_err(|error| Fault::new(OPENING, &error))?;
@@ -352,7 +359,8 @@ async fn upgrade(
     Ok(())
 }
 
-/// Takes the tables for a migration, all of them within the time for one: who has the first would keep everybody from it while waiting for the next.
+/// Takes the tables for a migration, all of them within the time for one: who has the first would keep everybody from
+/// it while waiting for the next.
 fn lock(tables: &[&str]) -> String {
     let (tables, millis) = (tables.join(", "), LOCK_TIMEOUT.as_millis());
     format!(
@@ -364,7 +372,8 @@ fn lock(tables: &[&str]) -> String {
 async fn look(client: &tokio_postgres::Client, name: &SchemaName) -> Result<Installed, Fault> {
     let fault = |error: tokio_postgres::Error| Fault::new(OPENING, &error);
     let (migration, functions) = (format!("{}.migration", name.quoted()), format!("{}.functions", name.quoted()));
-    // Not `to_regclass`, which says what the session remembers: nothing of what another one did since this transaction began.
+    // Not `to_regclass`, which says what the session remembers: nothing of what another one did since this transaction
+    // began.
     let exists = "SELECT count(*) = 2 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                   WHERE n.nspname = $1 AND c.relname IN ('migration', 'functions')";
     let exists = client.query_typed_one(exists, &[(&name.plain(), Type::TEXT)]).await.map_err(fault)?;
@@ -394,7 +403,8 @@ async fn prepare(transaction: &Transaction<'_>, name: &SchemaName) -> Result<(),
     let schema = name.quoted();
     let what = format!("make or upgrade schema {schema}, as its owner could");
     let fault = |error: tokio_postgres::Error| Fault::new(&what, &error);
-    // Whoever was given a schema of his own may have no right to make one, and is refused also if there is nothing to make.
+    // Whoever was given a schema of his own may have no right to make one, and is refused also if there is nothing to
+    // make.
     let exists = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
     let exists = transaction.query_typed_one(exists, &[(&name.plain(), Type::TEXT)]).await.map_err(fault)?;
     let create = if exists.try_get(0).map_err(fault)? { String::new() } else { format!("CREATE SCHEMA {schema};") };

@@ -1,7 +1,7 @@
 //! Who holds vacuum up: the transaction whose snapshot, or whose own writing, has been going on longest.
 //!
-//! Rows that queues leave behind cannot be cleaned away while somebody may still see them, so everything slows down for a transaction
-//! that has nothing to do with it.
+//! Rows that queues leave behind cannot be cleaned away while somebody may still see them, so everything slows down for
+//! a transaction that has nothing to do with it.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ const LONG: Duration = Duration::from_secs(300);
 
 const WHAT: &str = "ask for the oldest snapshot";
 
-/// Of other databases nothing is held up. Of other users only those who may see it see it; the rest of such rows is null.
+/// Of other databases nothing is held up. Of other users only those who may see it see it; the rest of such rows is
+/// null.
 const OLDEST: &str = "
     SELECT greatest(0, extract(epoch FROM clock_timestamp() - h.began) * 1000000)::bigint, h.holder
     FROM (

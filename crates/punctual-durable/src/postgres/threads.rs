@@ -33,7 +33,8 @@ impl Threads {
         Ok(Self(Some(Alive { runtime, under_way, over })))
     }
 
-    /// Begins something and answers when it is done. Whoever drops the answer does not stop it. The guard is held until then.
+    /// Begins something and answers when it is done. Whoever drops the answer does not stop it. The guard is held until
+    /// then.
     pub(super) fn run<T: Send + 'static>(
         &self,
         guard: impl Send + 'static,

@@ -123,7 +123,8 @@ pub(super) fn told(error: &io::Error) -> Option<String> {
     Some(format!("the certificate is not trusted: {why}"))
 }
 
-/// Asks for as much as is wanted: somebody who vouches, and the name, or neither. That the server has the key of its certificate is always asked.
+/// Asks for as much as is wanted: somebody who vouches, and the name, or neither. That the server has the key of its
+/// certificate is always asked.
 #[derive(Debug)]
 struct Verifier {
     authorities: Option<Authorities>,
@@ -181,8 +182,8 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.provider.signature_verification_algorithms;
         match verify_tls13_signature(message, cert, dss, algorithms) {
-            // It does not read certificates of the first version, which are what PostgreSQL's manual makes with an older OpenSSL. Nothing
-            // but the key in it counts any more.
+            // It does not read certificates of the first version, which are what PostgreSQL's manual makes with an
+            // older OpenSSL. Nothing but the key in it counts any more.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) => {
                 let key = parse(cert)?.tbs_certificate.subject_public_key_info.to_der();
                 let key = SubjectPublicKeyInfoDer::from(key.map_err(|_| CertificateError::BadEncoding)?);

@@ -1,4 +1,5 @@
-//! Enqueueing in the caller's own transaction: the statement that does it, for any driver, and the call itself for ours.
+//! Enqueueing in the caller's own transaction: the statement that does it, for any driver, and the call itself for
+//! ours.
 
 use std::time::Duration;
 
@@ -18,12 +19,13 @@ use crate::time::Timestamp;
 
 const ENQUEUE_IN: &str = "enqueue in a transaction";
 
-/// How deep a payload may be nested: handlers can read no more. The server, which reads it too, can take some thousands.
+/// How deep a payload may be nested: handlers can read no more. The server, which reads it too, can take some
+/// thousands.
 const DEPTH_MAX: usize = 127;
 
-/// A statement that enqueues one job, for any driver and in whatever transaction. It answers one row: `job_id`, `status`, `other` and
-/// `detail` as texts, then `count`, `max` and `retry_after` (microseconds) as numbers; see `enqueue.sql` for what they mean. It never makes
-/// the transaction fail.
+/// A statement that enqueues one job, for any driver and in whatever transaction. It answers one row: `job_id`,
+/// `status`, `other` and `detail` as texts, then `count`, `max` and `retry_after` (microseconds) as numbers; see
+/// `enqueue.sql` for what they mean. It never makes the transaction fail.
 ///
 /// # Example
 /// ```no_run
@@ -93,14 +95,16 @@ impl SqlStatement {
 }
 
 impl Plan {
-    /// Enqueues it in the caller's own transaction: it is there if and only if that commits, and other processes hear of it then. The answer
-    /// is its id, or that of the job it joined; wait for its result with [`Jobs::handle`](crate::Jobs::handle), once the transaction is
-    /// committed. A refusal leaves the transaction as it was.
+    /// Enqueues it in the caller's own transaction: it is there if and only if that commits, and other processes hear
+    /// of it then. The answer is its id, or that of the job it joined; wait for its result with
+    /// [`Jobs::handle`](crate::Jobs::handle), once the transaction is committed. A refusal leaves the transaction as it
+    /// was.
     ///
     /// # Errors
-    /// As [`enqueue`](Self::enqueue); and if the store is no PostgreSQL store, or the plan says `while_wanted`, which a transaction cannot. After a
-    /// [store's error](crate::Problem::Store) do not commit: the statement may have failed, which broke the transaction, and the driver takes the rollback that PostgreSQL makes of such a
-    /// commit for a success.
+    /// As [`enqueue`](Self::enqueue); and if the store is no PostgreSQL store, or the plan says `while_wanted`, which a
+    /// transaction cannot. After a [store's error](crate::Problem::Store) do not commit: the statement may have failed,
+    /// which broke the transaction, and the driver takes the rollback that PostgreSQL makes of such a commit for a
+    /// success.
     ///
     /// # Example
     /// ```no_run

@@ -1,7 +1,8 @@
 //! Who waits here for the end of a job that may run elsewhere: written down, so that whoever ends it tells.
 //!
-//! Only what changes is written, in batches: while one is under way the next gathers. Every `LOOK` all of them are asked for together, as a
-//! net under notifications that were lost; so a process that waits for a thousand jobs asks one question and not a thousand.
+//! Only what changes is written, in batches: while one is under way the next gathers. Every `LOOK` all of them are
+//! asked for together, as a net under notifications that were lost; so a process that waits for a thousand jobs asks
+//! one question and not a thousand.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ pub(super) async fn wait(shared: Arc<Shared>, watch: Watch, mut settled: Settled
     }
 }
 
-/// Somebody waits for these jobs, and nobody any more for those. On the line, which waits for no disk: it is worth nothing after a crash.
+/// Somebody waits for these jobs, and nobody any more for those. On the line, which waits for no disk: it is worth
+/// nothing after a crash.
 async fn write(shared: &Shared, began: &[JobId], over: &[JobId]) -> Result<(), Fault> {
     let Some(node) = shared.waiting_node() else { return Ok(()) };
     let node = node_sql(node);

@@ -1,5 +1,5 @@
-//! What a node that found nothing could run at once: it says so, and whoever takes jobs in for the same store, in the same process, may give it
-//! some in the same step. Then nobody has to ask.
+//! What a node that found nothing could run at once: it says so, and whoever takes jobs in for the same store, in the
+//! same process, may give it some in the same step. Then nobody has to ask.
 //!
 //! # Invariants
 //! 1. What was offered is taken once, and counts from then until the node has heard what came of it.
@@ -28,8 +28,9 @@ impl Inbox {
 }
 
 impl Listener {
-    /// Says what the node could run at once if nothing was on its way to it, in place of what it said before. The places that are taken are counted here, under the
-    /// lock: one that is taken while the node counts would be offered twice.
+    /// Says what the node could run at once if nothing was on its way to it, in place of what it said before. The
+    /// places that are taken are counted here, under the lock: one that is taken while the node counts would be offered
+    /// twice.
     pub(crate) fn offer(&self, era: u64, max: usize, mut kinds: Vec<(String, usize)>) {
         let mut hub = self.signals.lock();
         let Some(inbox) = hub.nodes.get_mut(&self.key) else { return };

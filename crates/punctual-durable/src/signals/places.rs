@@ -16,7 +16,8 @@ use crate::store::Record;
 const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Signals {
-    /// Places for so many jobs of a kind at a node of this process, if there is one that has them, or will have in a moment.
+    /// Places for so many jobs of a kind at a node of this process, if there is one that has them, or will have in a
+    /// moment.
     pub(crate) async fn places(&self, kind: &str, count: usize) -> Option<Place> {
         let offered = {
             let mut hub = self.lock();

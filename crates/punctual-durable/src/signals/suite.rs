@@ -1,4 +1,5 @@
-//! What every store must tell, as the engine hears it. Part of the conformance suite, but inside: listening is not public.
+//! What every store must tell, as the engine hears it. Part of the conformance suite, but inside: listening is not
+//! public.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,10 +1,12 @@
 //! The file and its index, kept in step: the only place where a job moves from one state to another.
 //!
 //! # Invariants
-//! 1. Within a transaction the index says what the file says. If the transaction is lost, so is the index, and it is read again.
+//! 1. Within a transaction the index says what the file says. If the transaction is lost, so is the index, and it is
+//!    read again.
 //! 2. Every state comes from [`State::after`](crate::State::after).
-//! 3. A transaction begins by writing down what time has brought, so every operation sees the world as of now. If that is more than
-//!    [`Settings::catch_up`](super::Settings), the rest waits for the next one, so that no caller waits for all of it.
+//! 3. A transaction begins by writing down what time has brought, so every operation sees the world as of now. If that
+//!    is more than [`Settings::catch_up`](super::Settings), the rest waits for the next one, so that no caller waits
+//!    for all of it.
 
 use punctual::{Clock, Stage};
 use rusqlite::{Connection, Result, params};

@@ -1,7 +1,8 @@
 //! Opening the file: one owner, its settings, its version.
 //!
-//! The owner holds an operating system lock on a sibling file. Not on the database itself: closing any descriptor of that would drop
-//! the locks that SQLite holds on it. Readers do not look at the sibling, so any tool can open the database meanwhile.
+//! The owner holds an operating system lock on a sibling file. Not on the database itself: closing any descriptor of
+//! that would drop the locks that SQLite holds on it. Readers do not look at the sibling, so any tool can open the
+//! database meanwhile.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -74,7 +75,8 @@ fn prepare(db: &mut Connection, settings: &Settings) -> rusqlite::Result<()> {
     db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     db.pragma_update(None, "synchronous", if settings.relaxed { "NORMAL" } else { "FULL" })?;
     db.pragma_update_and_check(None, "wal_autocheckpoint", 4_000, |_| Ok(()))?;
-    // Not larger: where pages were put in order, a commit looks through all that are in memory (SQLite numbers one beyond the end for a moment).
+    // Not larger: where pages were put in order, a commit looks through all that are in memory (SQLite numbers one
+    // beyond the end for a moment).
     db.pragma_update(None, "cache_size", -16_384)?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.pragma_update(None, "foreign_keys", false)

@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //! 1. Gauges and the counts of lanes are exact: they are what the table of live jobs says.
-//! 2. A lane knows the first jobs of those that are ready, not all: whatever is ready on disk and not in memory comes after the
-//!    last one in memory. So memory does not grow with the jobs that wait.
-//! 3. A tenant is in `fair` if and only if it has a ready job, is not paused, is below its limit and is not held back by its rate.
+//! 2. A lane knows the first jobs of those that are ready, not all: whatever is ready on disk and not in memory comes
+//!    after the last one in memory. So memory does not grow with the jobs that wait.
+//! 3. A tenant is in `fair` if and only if it has a ready job, is not paused, is below its limit and is not held back
+//!    by its rate.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -183,7 +183,8 @@ pub(super) struct End<'a> {
 
 /// Moves a job to the ended ones.
 pub(super) fn end(db: &Connection, end: &End<'_>) -> Result<()> {
-    // Not `INSERT`: SQLite would keep a journal of its own for this statement, to undo it alone. If it fails, all is undone.
+    // Not `INSERT`: SQLite would keep a journal of its own for this statement, to undo it alone. If it fails, all is
+    // undone.
     const MOVE: &str = concat!(
         "INSERT OR FAIL INTO history (seq, ",
         asked!(),

@@ -1,7 +1,7 @@
 //! The thread that answers queries: they may read every job there is, and nobody who writes waits for them.
 //!
-//! It has a connection of its own, which reads what was committed when the query began. Who asks goes by the writer first, so that what
-//! time has brought is written down: a query sees the world as of its call, or later.
+//! It has a connection of its own, which reads what was committed when the query began. Who asks goes by the writer
+//! first, so that what time has brought is written down: a query sees the world as of its call, or later.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -37,7 +37,8 @@ impl Reader {
         let thread = std::thread::Builder::new().name("punctual-query".to_owned());
         let thread = thread.spawn(move || {
             while let Some(question) = taken.take() {
-                // The waker of whoever asked is the user's code. If it panics, the next question is answered all the same.
+                // The waker of whoever asked is the user's code. If it panics, the next question is answered all the
+                // same.
                 let _ = catch_unwind(AssertUnwindSafe(|| question(&db)));
             }
         });

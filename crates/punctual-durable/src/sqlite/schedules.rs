@@ -38,7 +38,8 @@ impl Books {
     }
 
     pub(super) fn put_schedule(&mut self, new: &Schedule) -> Result<()> {
-        // What it has done stays, and so does a pause: a deployment that states its schedules again does not resume what an operator has paused.
+        // What it has done stays, and so does a pause: a deployment that states its schedules again does not resume
+        // what an operator has paused.
         const KEPT: [&str; 6] = ["name", "next", "paused", "last", "fired", "missed_count"];
         const SAME: &str = "cron IS excluded.cron AND zone IS excluded.zone AND period IS excluded.period AND anchor IS excluded.anchor";
         let stated = SCHEDULE.split(", ").filter(|column| !KEPT.contains(column));

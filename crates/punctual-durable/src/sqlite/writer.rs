@@ -1,8 +1,10 @@
-//! The one thread that writes: it takes what has gathered, does it in one transaction, and answers when that is on disk.
+//! The one thread that writes: it takes what has gathered, does it in one transaction, and answers when that is on
+//! disk.
 //!
 //! # Invariants
 //! 1. Nobody is answered before the commit, and nobody hears a signal of something that was not committed.
-//! 2. If anything fails, nothing of the batch was done: the transaction is rolled back and the index read again from the file.
+//! 2. If anything fails, nothing of the batch was done: the transaction is rolled back and the index read again from
+//!    the file.
 //!
 //! Why one transaction for many: an fsync costs as much as dozens of writes, and callers who wait for one share it.
 

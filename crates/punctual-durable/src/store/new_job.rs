@@ -94,15 +94,16 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// How many bytes each of its words may have: tenant, kind, unique key, schedule, each tag. Databases find jobs by them, and an index takes
-    /// no more than a third of a page: a job that was taken in with longer ones could run and never end.
+    /// How many bytes each of its words may have: tenant, kind, unique key, schedule, each tag. Databases find jobs by
+    /// them, and an index takes no more than a third of a page: a job that was taken in with longer ones could run and
+    /// never end.
     pub const WORD_MAX: usize = 512;
 
     /// How many tags it may have.
     pub const TAGS_MAX: usize = 64;
 
-    /// A job due at once, of the tenant without a name, with an empty object for a payload and the terms that a kind has which says
-    /// nothing ([`Terms::new`]).
+    /// A job due at once, of the tenant without a name, with an empty object for a payload and the terms that a kind
+    /// has which says nothing ([`Terms::new`]).
     ///
     /// # Example
     /// ```

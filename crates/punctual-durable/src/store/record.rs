@@ -77,8 +77,8 @@ impl Record {
         order_at(self.due, self.job.priority)
     }
 
-    /// The earliest instant at which it expires if it does not move on: while it waits its deadline or the latest instant to
-    /// start, while it runs its deadline.
+    /// The earliest instant at which it expires if it does not move on: while it waits its deadline or the latest
+    /// instant to start, while it runs its deadline.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         match (self.state.stage, self.state.outcome) {

@@ -15,16 +15,18 @@ use crate::time::Timestamp;
 pub struct Claim {
     /// Who asks.
     pub node: NodeId,
-    /// The node's era in which it asks. Once the store has heard of a newer one, this gets nothing, however late it is done.
+    /// The node's era in which it asks. Once the store has heard of a newer one, this gets nothing, however late it is
+    /// done.
     pub era: u64,
     /// How many jobs at most.
     pub max: usize,
     /// The kinds it can run at this moment, and how many more of each.
     pub kinds: Arc<[(String, usize)]>,
-    /// How many of them may be such that fall due within the store's [foresight](super::Store::foresight): the node starts each at its instant.
+    /// How many of them may be such that fall due within the store's [foresight](super::Store::foresight): the node
+    /// starts each at its instant.
     pub ahead: usize,
-    /// How many of them wait at the node until a worker is free, in a moment. They may be had only of tenants who do not miss them meanwhile: such as have no rate,
-    /// and are far from their limit.
+    /// How many of them wait at the node until a worker is free, in a moment. They may be had only of tenants who do
+    /// not miss them meanwhile: such as have no rate, and are far from their limit.
     pub spare: usize,
 }
 
@@ -85,7 +87,8 @@ pub enum Finished {
     Done(State),
     /// The run is not the present one: nothing was changed.
     Stale,
-    /// Somebody's open transaction has the job in hand, or the key that it holds: nothing was changed, and it is to be said again.
+    /// Somebody's open transaction has the job in hand, or the key that it holds: nothing was changed, and it is to be
+    /// said again.
     Held,
 }
 
@@ -163,8 +166,9 @@ pub struct Beat {
     pub paused: Vec<String>,
     /// How many jobs it can run at once.
     pub workers: usize,
-    /// Rises when the node does not know what came of something that would have given it jobs. What was asked for in an era before this one, and is not done yet,
-    /// gives it nothing any more: so what runs there is what the answer to this says, and what it asks for from now on.
+    /// Rises when the node does not know what came of something that would have given it jobs. What was asked for in an
+    /// era before this one, and is not done yet, gives it nothing any more: so what runs there is what the answer to
+    /// this says, and what it asks for from now on.
     pub era: u64,
 }
 

@@ -88,11 +88,13 @@ pub enum Fired {
     Missed,
     /// Somebody else fired it, or the schedule is gone, changed or paused.
     Lost,
-    /// Somebody's open transaction holds a lock that it needs, such as the turn of its tenant; nothing was changed, and it is to be tried again.
+    /// Somebody's open transaction holds a lock that it needs, such as the turn of its tenant; nothing was changed, and
+    /// it is to be tried again.
     Held,
 }
 
-/// The schedules that cannot be read, by name, and why; as of the last look for ticks. Each is told of once, and not at every look.
+/// The schedules that cannot be read, by name, and why; as of the last look for ticks. Each is told of once, and not at
+/// every look.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable(BTreeMap<String, String>);
 

@@ -82,7 +82,8 @@ pub struct Totals {
     pub running: usize,
     /// Their outcome is settled and their handlers have yet to stop.
     pub stopping: usize,
-    /// How many have ever ended, by outcome; does not fall when they are pruned. An outcome that no job has had is not in it: see [`Totals::ended`].
+    /// How many have ever ended, by outcome; does not fall when they are pruned. An outcome that no job has had is not
+    /// in it: see [`Totals::ended`].
     pub ended: BTreeMap<Outcome, u64>,
 }
 

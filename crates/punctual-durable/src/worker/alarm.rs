@@ -1,9 +1,11 @@
-//! When the loop wakes by itself: at the next instant at which there is something to do, after a rest, or when it has lingered long enough.
+//! When the loop wakes by itself: at the next instant at which there is something to do, after a rest, or when it has
+//! lingered long enough.
 //!
 //! # Invariants
-//! 1. An instant of the store comes by the store's clock. Only where that is the wall clock of this process does setting that one move it; a span of time it never
-//!    moves.
-//! 2. Nothing that wakes the loop puts these off: a poll and the end of a rest are instants, and not so long after whatever happened last.
+//! 1. An instant of the store comes by the store's clock. Only where that is the wall clock of this process does
+//!    setting that one move it; a span of time it never moves.
+//! 2. Nothing that wakes the loop puts these off: a poll and the end of a rest are instants, and not so long after
+//!    whatever happened last.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +20,13 @@ use crate::time::Timestamp;
 /// How long to leave a store alone that said no; doubles up to the second.
 const REST: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to end: asked for two or three more it
-/// would work as hard as for all.
+/// After so many jobs were given at once by a store over a network, how long to wait for more than the first of them to
+/// end: asked for two or three more it would work as hard as for all.
 pub(super) const LINGER: (usize, Duration) = (8, Duration::from_millis(1));
 
 impl Worker {
-    /// What the instants that have come stood for is asked for now, however long the answer takes. If none has, it is time to look at everything.
+    /// What the instants that have come stood for is asked for now, however long the answer takes. If none has, it is
+    /// time to look at everything.
     pub(super) fn heed_alarm(&mut self) {
         let now = self.jobs.store().now();
         let has_come = |at: &mut Option<Timestamp>| at.take_if(|at| *at <= now).is_some();

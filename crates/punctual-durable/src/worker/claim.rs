@@ -1,4 +1,5 @@
-//! What a node asks the store for, and what it does with what it is given: it begins it, or keeps it until a worker is free.
+//! What a node asks the store for, and what it does with what it is given: it begins it, or keeps it until a worker is
+//! free.
 
 use std::time::Duration;
 
@@ -73,14 +74,16 @@ impl Worker {
         self.workers.saturating_sub(self.running.len() + places)
     }
 
-    /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again at once.
+    /// When to claim what falls due at an instant. What was left although it could be foreseen is not asked for again
+    /// at once.
     pub(super) fn foresee(&self, due: Timestamp) -> Timestamp {
         let store = self.jobs.store();
         let foresight = store.foresight();
         due.before(foresight).max(due.min(store.now().after(foresight / 2)))
     }
 
-    /// Says what it could run at once, if it has nothing to ask the store for: whoever enqueues in this process may give it that, and nobody has to ask.
+    /// Says what it could run at once, if it has nothing to ask the store for: whoever enqueues in this process may
+    /// give it that, and nobody has to ask.
     pub(super) fn offer(&self) {
         if self.claiming.is_some() {
             return;
@@ -144,7 +147,8 @@ impl Worker {
         }
     }
 
-    /// So many runs have ended: what waits for workers begins. What waited too long, or is no longer handled here, goes back.
+    /// So many runs have ended: what waits for workers begins. What waited too long, or is no longer handled here, goes
+    /// back.
     pub(super) fn draw_on_reserve(&mut self, ended: usize) {
         let now = self.jobs.clock().now();
         self.reserve.ended(ended, now);

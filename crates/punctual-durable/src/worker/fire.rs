@@ -2,8 +2,10 @@
 //!
 //! # Invariants
 //! 1. The loop waits for none of them: though a thousand come at one instant, jobs begin and are stopped meanwhile.
-//! 2. Time is looked after again when all are fired: until then they would be named again, and then those are whose next tick has come already.
-//! 3. One that is held up by somebody's lock holds up no other: it is left out of the next looks, and tried again when it has rested, a few at a time after all others.
+//! 2. Time is looked after again when all are fired: until then they would be named again, and then those are whose
+//!    next tick has come already.
+//! 3. One that is held up by somebody's lock holds up no other: it is left out of the next looks, and tried again when
+//!    it has rested, a few at a time after all others.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::task::{Context, Poll};
@@ -19,7 +21,8 @@ use crate::time::Timestamp;
 /// How many at a time: in one file they share a commit, over a network they leave connections to others.
 const FEW: usize = 4;
 
-/// How long those rest that are held up by a lock: five times as long as they wait for it, so that time is looked after in between.
+/// How long those rest that are held up by a lock: five times as long as they wait for it, so that time is looked after
+/// in between.
 const HELD_REST: Duration = Duration::from_millis(250);
 
 /// What is fired, and what is to be.
@@ -81,7 +84,8 @@ impl Firing {
         [next, self.again_at()].into_iter().flatten().min()
     }
 
-    /// The ticks of these have come. Those that are held up are left out, or a few of them tried again after the others.
+    /// The ticks of these have come. Those that are held up are left out, or a few of them tried again after the
+    /// others.
     fn take(&mut self, schedules: Vec<Schedule>, now: Timestamp) {
         let names: HashSet<&str> = schedules.iter().map(|due| due.name.as_str()).collect();
         self.held.retain(|held| names.contains(held.name.as_str()));
@@ -100,7 +104,8 @@ impl Firing {
         self.due.extend(first.into_iter().chain(last));
     }
 
-    /// One waits for a lock, and others of its tenant may have to as well: they come after all others, and if a second one waits too, they are not tried for themselves.
+    /// One waits for a lock, and others of its tenant may have to as well: they come after all others, and if a second
+    /// one waits too, they are not tried for themselves.
     fn hold(&mut self, held: Held, again_at: Timestamp) {
         let is_second = self.held.iter().any(|other| other.tenant == held.tenant && other.name != held.name);
         let (same, others): (Vec<_>, Vec<_>) = self.due.drain(..).partition(|due| due.template.tenant == held.tenant);
@@ -128,7 +133,8 @@ impl Firing {
 }
 
 impl Worker {
-    /// The ticks of these have come. One whose rule is not understood here stays where it is: by what is not known when the next tick is, it would have none.
+    /// The ticks of these have come. One whose rule is not understood here stays where it is: by what is not known when
+    /// the next tick is, it would have none.
     pub(super) fn will_fire(&mut self, schedules: Vec<Schedule>) {
         let (mut due, mut unreadable) = (Vec::with_capacity(schedules.len()), BTreeMap::new());
         for schedule in schedules {

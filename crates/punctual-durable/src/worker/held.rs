@@ -1,4 +1,5 @@
-//! Ends of runs that somebody's open transaction keeps from being written down: it has their jobs, or keys that they hold.
+//! Ends of runs that somebody's open transaction keeps from being written down: it has their jobs, or keys that they
+//! hold.
 //!
 //! # Invariants
 //! 1. They rest, and are told again by themselves: so no other end waits with them.

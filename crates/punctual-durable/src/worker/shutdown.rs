@@ -1,4 +1,5 @@
-//! How a node stops: what has not begun goes back at once, what runs has its time, and whatever is left then is told to stop.
+//! How a node stops: what has not begun goes back at once, what runs has its time, and whatever is left then is told to
+//! stop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +58,8 @@ impl Worker {
         }
     }
 
-    /// Whether nothing is left to be told, or to be asked. Blocking handlers that do not stop keep the loop, and their jobs, until they do.
+    /// Whether nothing is left to be told, or to be asked. Blocking handlers that do not stop keep the loop, and their
+    /// jobs, until they do.
     pub(super) fn is_over(&self) -> bool {
         self.stopping.is_some()
             && self.running.is_empty()

@@ -1,8 +1,9 @@
 //! Which runs are to stop because their outcome was settled elsewhere.
 //!
 //! # Invariants
-//! 1. A stop may overtake the answer that gives this node the job: in one file both may be in one commit, and the stop is told first. So it is kept for as long
-//!    as such an answer is under way, and heeded when that has come. Otherwise it is for a run that has ended.
+//! 1. A stop may overtake the answer that gives this node the job: in one file both may be in one commit, and the stop
+//!    is told first. So it is kept for as long as such an answer is under way, and heeded when that has come. Otherwise
+//!    it is for a run that has ended.
 
 use super::Worker;
 use crate::id::JobId;

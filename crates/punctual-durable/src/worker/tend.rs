@@ -28,7 +28,8 @@ pub(super) enum Tend {
 }
 
 impl Worker {
-    /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its way with one answer.
+    /// Time is to be looked after. Where the store is asked over a network, a claim goes first: what is due is on its
+    /// way with one answer.
     pub(super) fn want_tend(&mut self) {
         if self.tend != Tend::Now {
             self.tend = if self.is_far() { Tend::AfterClaim } else { Tend::Now };

@@ -20,9 +20,10 @@ fn worker() -> Worker {
     Worker::new(jobs, hands, Arc::default(), 1, BTreeMap::new())
 }
 
-/// C36, C37, C38: what an idle node offered stood until its loop had gone. Whoever enqueued in the same process between the loop's last look and its end took a place
-/// there: the job was written down as running on a node that nobody was, and since the process lived on, its lease kept the job from everybody else, for ever.
-/// A node that is told to stop offers nothing from that step on, and waits for what came of the places that were taken before.
+/// C36, C37, C38: what an idle node offered stood until its loop had gone. Whoever enqueued in the same process between
+/// the loop's last look and its end took a place there: the job was written down as running on a node that nobody was,
+/// and since the process lived on, its lease kept the job from everybody else, for ever. A node that is told to stop
+/// offers nothing from that step on, and waits for what came of the places that were taken before.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_node_that_is_to_stop_offers_nothing() {
@@ -39,9 +40,10 @@ fn a_node_that_is_to_stop_offers_nothing() {
     assert!(worker.is_over());
 }
 
-/// C38, C40: a node in doubt about what it was given, because of a place of which nothing was said, asked the store while a claim of its was under way. What that
-/// claim had just got it took for something that nobody knew of, and gave it back; then the answer came, and the job ran here and a second time elsewhere. Now it
-/// asks when it has heard of every claim.
+/// C38, C40: a node in doubt about what it was given, because of a place of which nothing was said, asked the store
+/// while a claim of its was under way. What that claim had just got it took for something that nobody knew of, and gave
+/// it back; then the answer came, and the job ran here and a second time elsewhere. Now it asks when it has heard of
+/// every claim.
 #[test]
 fn what_a_claim_under_way_gives_is_not_given_back() {
     let mut worker = worker();

@@ -51,8 +51,9 @@ fn a_running_future_is_dropped_wherever_it_runs() {
     });
 }
 
-/// C49: a cancel that came between a claim and its answer was told to a node that did not run the job yet, and thrown away there. Then the answer came, and the handler
-/// began and was never told: in one file a claim and a cancel of one commit were enough for that. What is to stop before it has begun is stopped as it begins.
+/// C49: a cancel that came between a claim and its answer was told to a node that did not run the job yet, and thrown
+/// away there. Then the answer came, and the handler began and was never told: in one file a claim and a cancel of one
+/// commit were enough for that. What is to stop before it has begun is stopped as it begins.
 #[test]
 fn a_cancel_that_overtakes_the_answer_to_a_claim_is_heeded() {
     let (bed, line) = with_faults();
@@ -71,7 +72,8 @@ fn a_cancel_that_overtakes_the_answer_to_a_claim_is_heeded() {
     assert_eq!((totals.running, totals.stopping), (0, 0));
 }
 
-/// C26, C40: a blocking handler that does not look keeps its permit until it returns, and its late result is thrown away.
+/// C26, C40: a blocking handler that does not look keeps its permit until it returns, and its late result is thrown
+/// away.
 #[test]
 fn a_late_result_is_thrown_away() {
     on_every_store(|bed| {

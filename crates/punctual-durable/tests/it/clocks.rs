@@ -6,8 +6,9 @@ use punctual_durable::{DurableError, Failure, Outcome};
 
 use crate::bed::{HOUR, Log, SECOND, Say, on_every_store, over_a_network, say, wait};
 
-/// C42, C43: a node set its alarm for a date of the local wall clock, also where the store has a clock of its own: when the local one was set back by an hour, the node slept
-/// for an hour longer. It counts the time until then, and nobody can set that back.
+/// C42, C43: a node set its alarm for a date of the local wall clock, also where the store has a clock of its own: when
+/// the local one was set back by an hour, the node slept for an hour longer. It counts the time until then, and nobody
+/// can set that back.
 #[test]
 fn a_local_clock_that_is_set_back_puts_off_nothing_of_a_store_with_its_own() {
     let (bed, theirs) = over_a_network(|line| line.far(SECOND * 60));
@@ -44,8 +45,9 @@ fn setting_the_clock_of_a_local_store_moves_what_waits() {
     });
 }
 
-/// C46, C43: a deadline that comes a moment earlier by the clock here than by the store's, as it may by an error of measurement, was taken for a run that took too long: the last
-/// attempt was used up, and the job failed, because it had run "longer than 0ns". It waits for its deadline where the clock is that counts, and expires.
+/// C46, C43: a deadline that comes a moment earlier by the clock here than by the store's, as it may by an error of
+/// measurement, was taken for a run that took too long: the last attempt was used up, and the job failed, because it
+/// had run "longer than 0ns". It waits for its deadline where the clock is that counts, and expires.
 #[test]
 fn a_deadline_that_comes_early_here_costs_no_attempt() {
     let (bed, theirs) = over_a_network(|line| line.far(SECOND * 60));

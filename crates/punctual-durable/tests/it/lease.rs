@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bed::{Bed, HOUR, Log, SECOND, Say, far_with_leases, say, wait, with_leases};
 
-/// C39, C38: a node that is gone without a word; its job runs elsewhere within the lease, with a higher fence and the same attempt.
+/// C39, C38: a node that is gone without a word; its job runs elsewhere within the lease, with a higher fence and the
+/// same attempt.
 #[test]
 fn the_jobs_of_a_dead_node_run_elsewhere() {
     let bed = with_leases(SECOND * 10);
@@ -38,8 +39,9 @@ fn the_jobs_of_a_dead_node_run_elsewhere() {
     assert_ne!(node.id(), was, "it knows by its own clock that its lease is gone");
 }
 
-/// C36, C39: a store over a network is tended after a claim, if that does not say that there is no need. On a network on which a claim takes longer than from one
-/// poll to the next it was wanted again meanwhile, each time, and so put off to the next claim, each time: what a dead node had run was nobody's for ever.
+/// C36, C39: a store over a network is tended after a claim, if that does not say that there is no need. On a network
+/// on which a claim takes longer than from one poll to the next it was wanted again meanwhile, each time, and so put
+/// off to the next claim, each time: what a dead node had run was nobody's for ever.
 #[test]
 fn the_jobs_of_a_dead_node_run_elsewhere_however_slow_the_network_is() {
     let bed = far_with_leases(SECOND * 10);
@@ -91,8 +93,9 @@ fn first_and_other(bed: &Bed, log: &Log) -> (Jobs, [Node; 2]) {
     (other, [first, second])
 }
 
-/// C39: what a node runs is told to stop before its lease ends, also while the node's loop waits for a store that does not answer. It
-/// once was the loop that told it, after the answer: so a network that swallowed everything let two nodes run a job at a time.
+/// C39: what a node runs is told to stop before its lease ends, also while the node's loop waits for a store that does
+/// not answer. It once was the loop that told it, after the answer: so a network that swallowed everything let two
+/// nodes run a job at a time.
 #[test]
 fn a_node_whose_store_is_silent_stops_its_jobs_before_another_starts_them() {
     let bed = with_leases(SECOND * 10);
@@ -124,8 +127,8 @@ fn a_late_answer_does_not_lengthen_the_lease() {
     assert_eq!(log.lines(), ["first", "first stops", "x"]);
 }
 
-/// C39: a heartbeat that is lost on the way costs no lease while another one comes through. Once it was waited for, and that took all
-/// the time that was left.
+/// C39: a heartbeat that is lost on the way costs no lease while another one comes through. Once it was waited for, and
+/// that took all the time that was left.
 #[test]
 fn a_heartbeat_that_nobody_answers_costs_no_lease() {
     let bed = with_leases(SECOND * 10);
@@ -141,9 +144,10 @@ fn a_heartbeat_that_nobody_answers_costs_no_lease() {
     assert_eq!((log.lines(), nodes[0].id()), (vec!["first".to_owned()], was));
 }
 
-/// C38, C39: a network on which each answer takes nearly half a lease costs none: of two heartbeats one is always answered in time, and everything runs once.
-/// If it is worse than that the lease is lost; and when an answer takes less than three eighths of one, the node is back. Once it waited for the answer to a join
-/// for as long as from one heartbeat to the next, and then as long again before it sent the first, and so was never back.
+/// C38, C39: a network on which each answer takes nearly half a lease costs none: of two heartbeats one is always
+/// answered in time, and everything runs once. If it is worse than that the lease is lost; and when an answer takes
+/// less than three eighths of one, the node is back. Once it waited for the answer to a join for as long as from one
+/// heartbeat to the next, and then as long again before it sent the first, and so was never back.
 #[test]
 fn answers_that_take_nearly_half_a_lease_cost_none() {
     let bed = with_leases(SECOND * 10);
@@ -178,8 +182,9 @@ fn answers_that_take_nearly_half_a_lease_cost_none() {
     assert_eq!((log.lines().last().map(String::as_str), node.id()), (Some("again 1"), back));
 }
 
-/// C51: whoever lost a lease, because everything he asked for was swallowed, works again within five seconds after the store can be asked again, though
-/// nothing of that is ever answered. Once he waited for it: the loop for what it had claimed, the heart for its join.
+/// C51: whoever lost a lease, because everything he asked for was swallowed, works again within five seconds after the
+/// store can be asked again, though nothing of that is ever answered. Once he waited for it: the loop for what it had
+/// claimed, the heart for its join.
 #[test]
 fn what_was_asked_in_vain_is_not_waited_for_once_the_lease_is_lost() {
     let bed = with_leases(SECOND * 10);
@@ -212,8 +217,8 @@ impl Job for Block {
     type Output = ();
 }
 
-/// C40: a handler that cannot be stopped goes on beside its successor when the lease is lost. That is counted, once, and what it returns counts for nothing;
-/// a future is dropped, and what had ended overlaps with nobody.
+/// C40: a handler that cannot be stopped goes on beside its successor when the lease is lost. That is counted, once,
+/// and what it returns counts for nothing; a future is dropped, and what had ended overlaps with nobody.
 #[test]
 fn a_handler_that_outlives_its_lease_is_counted() {
     let bed = with_leases(SECOND * 10);
@@ -256,7 +261,8 @@ fn a_handler_that_outlives_its_lease_is_counted() {
     assert_eq!((record.state.outcome, record.fence), (Some(Outcome::Succeeded), 2));
 }
 
-/// A node with two workers, both of which run the same job: the handler does not stop for an hour, whatever becomes of its lease.
+/// A node with two workers, both of which run the same job: the handler does not stop for an hour, whatever becomes of
+/// its lease.
 fn running_beside_its_successor(log: &Log) -> (Bed, Jobs, Node) {
     let bed = with_leases(SECOND * 10);
     let timer = Scheduler::builder().clock(&bed.clock).build().unwrap();
@@ -280,8 +286,9 @@ fn running_beside_its_successor(log: &Log) -> (Bed, Jobs, Node) {
     (bed, other, node)
 }
 
-/// C20, C36, C40: a blocking handler that does not stop when its lease is lost keeps its thread. When its job came back to the same node, the new run was entered
-/// in place of the old one, and that thread was taken to be free: another job was claimed for it, and did not begin until it was. A run counts until it has ended.
+/// C20, C36, C40: a blocking handler that does not stop when its lease is lost keeps its thread. When its job came back
+/// to the same node, the new run was entered in place of the old one, and that thread was taken to be free: another job
+/// was claimed for it, and did not begin until it was. A run counts until it has ended.
 #[test]
 fn a_handler_that_outlives_its_lease_keeps_its_worker() {
     let log = Log::default();

@@ -41,8 +41,9 @@ fn a_result_outlives_an_outage() {
     assert_eq!(log.lines(), ["x"]);
 }
 
-/// C36, C38, C40: a claim whose answer was lost may be done after the node has asked what came of it: on a connection that is cut a server goes on. Once it gave
-/// jobs then of which nobody here knew, and they waited for as long as the node lived, later for half a lease. It gives nothing: the node is in another era.
+/// C36, C38, C40: a claim whose answer was lost may be done after the node has asked what came of it: on a connection
+/// that is cut a server goes on. Once it gave jobs then of which nobody here knew, and they waited for as long as the
+/// node lived, later for half a lease. It gives nothing: the node is in another era.
 #[test]
 fn a_claim_that_is_done_late_gives_nothing() {
     let bed = with_leases(SECOND * 10);
@@ -84,8 +85,8 @@ fn lost_answers_lose_no_job() {
     assert_eq!(log.lines().len(), 40);
 }
 
-/// C42, C51: the poll, which is the net under notifications that are lost, was put off by everything that woke the loop: a node that was disturbed once a second never looked.
-/// It looks at its instants, whatever happens in between.
+/// C42, C51: the poll, which is the net under notifications that are lost, was put off by everything that woke the
+/// loop: a node that was disturbed once a second never looked. It looks at its instants, whatever happens in between.
 #[test]
 fn a_node_that_is_often_woken_polls_all_the_same() {
     let (bed, _) = over_a_network(|line| line.far(SECOND).deaf());

@@ -59,7 +59,8 @@ impl Room {
     }
 }
 
-/// C42: of short jobs more are claimed than there are workers; they begin in their order as workers get free, and no more at once than there are.
+/// C42: of short jobs more are claimed than there are workers; they begin in their order as workers get free, and no
+/// more at once than there are.
 #[test]
 fn short_jobs_are_at_hand_when_a_worker_is_free() {
     let room = Room::new(Limits::new());

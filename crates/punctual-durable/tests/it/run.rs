@@ -93,8 +93,8 @@ fn a_paused_kind_waits_until_it_is_resumed() {
     });
 }
 
-/// C42: a node that handled another kind meanwhile, and so had asked and found nothing, did not ask for the kind that was resumed: the job waited for the next thing to
-/// happen there, over a network for the poll.
+/// C42: a node that handled another kind meanwhile, and so had asked and found nothing, did not ask for the kind that
+/// was resumed: the job waited for the next thing to happen there, over a network for the poll.
 #[test]
 fn what_waits_for_a_kind_begins_when_it_is_resumed_also_beside_others() {
     on_every_store(|bed| {

@@ -111,7 +111,8 @@ fn runs_of_one_schedule_do_not_overlap() {
     });
 }
 
-/// C36, C49: the loop of a node waited for each tick that it fired, one after the other, and for nothing else: while many came at once, no job began there and none was stopped.
+/// C36, C49: the loop of a node waited for each tick that it fired, one after the other, and for nothing else: while
+/// many came at once, no job began there and none was stopped.
 #[test]
 fn jobs_begin_and_stop_while_a_tick_is_fired() {
     let (bed, line) = with_faults();
@@ -196,8 +197,9 @@ fn a_period_of_zero_is_refused() {
     });
 }
 
-/// C48: a node that does not understand a rule, because it is older than the one that stated it, or knows fewer time zones, fired its tick, and as it did not know when the next one
-/// is, there was none any more: on no node. Such a schedule is left to those who understand it.
+/// C48: a node that does not understand a rule, because it is older than the one that stated it, or knows fewer time
+/// zones, fired its tick, and as it did not know when the next one is, there was none any more: on no node. Such a
+/// schedule is left to those who understand it.
 #[test]
 fn a_schedule_whose_rule_is_not_understood_stays_where_it_is() {
     on_every_store(|bed| {

@@ -65,8 +65,8 @@ fn what_runs_may_finish() {
 
 /// C39, C51: a shutdown has ended when the store knows of every end, also if it has to be told twice.
 ///
-/// It may take hours. Once the loop spun from the instant on at which it would have pruned: that is not done in a shutdown, so the instant stayed
-/// where it was, in the past, and the alarm for it rang again as soon as it was set.
+/// It may take hours. Once the loop spun from the instant on at which it would have pruned: that is not done in a
+/// shutdown, so the instant stayed where it was, in the past, and the alarm for it rang again as soon as it was set.
 #[test]
 fn a_shutdown_waits_until_the_store_has_heard_of_every_end() {
     let (bed, store) = with_faults();
@@ -95,8 +95,8 @@ fn a_shutdown_waits_until_the_store_has_heard_of_every_end() {
     assert_eq!(wait(job.result()).unwrap(), "x");
 }
 
-/// C36, C37: what the store takes to be running on a node that has gone, though its process lives on, waited for a lease that did not end. The next node of that
-/// process asks what it was given, and gives it back.
+/// C36, C37: what the store takes to be running on a node that has gone, though its process lives on, waited for a
+/// lease that did not end. The next node of that process asks what it was given, and gives it back.
 #[test]
 fn what_a_node_never_heard_of_is_run_by_the_next_of_its_process() {
     on_every_store(|bed| {
@@ -115,8 +115,9 @@ fn what_a_node_never_heard_of_is_run_by_the_next_of_its_process() {
     });
 }
 
-/// C36, C37, C39: a node that was shut down while it did not know what came of a claim left it at that, and its process lived on, and with it the lease: what
-/// the claim gave, or gave only then, was nobody's to run. A shutdown waits until it is certain that the claim gives nothing any more.
+/// C36, C37, C39: a node that was shut down while it did not know what came of a claim left it at that, and its process
+/// lived on, and with it the lease: what the claim gave, or gave only then, was nobody's to run. A shutdown waits until
+/// it is certain that the claim gives nothing any more.
 #[test]
 fn a_claim_that_is_done_after_a_shutdown_gives_nothing() {
     let bed = with_leases(SECOND * 10);
@@ -145,7 +146,8 @@ fn a_claim_that_is_done_after_a_shutdown_gives_nothing() {
     assert_eq!((totals.ready, totals.running), (1, 0));
 }
 
-/// C39, C51: no store that is gone holds a shutdown up for ever: with the lease everything that was asked or is to be told under it is over.
+/// C39, C51: no store that is gone holds a shutdown up for ever: with the lease everything that was asked or is to be
+/// told under it is over.
 #[test]
 fn a_shutdown_in_an_outage_ends_with_the_lease() {
     let bed = with_leases(SECOND * 10);
@@ -182,7 +184,8 @@ fn a_node_can_be_started_again_after_it_was_dropped() {
     });
 }
 
-/// A node that is dropped stops at once, also if it was about to stop with more grace: whoever does not wait any longer for its shutdown wants that.
+/// A node that is dropped stops at once, also if it was about to stop with more grace: whoever does not wait any longer
+/// for its shutdown wants that.
 #[test]
 fn whoever_waits_no_longer_for_a_shutdown_stops_the_node_at_once() {
     on_every_store(|bed| {

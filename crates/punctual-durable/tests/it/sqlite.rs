@@ -1,4 +1,5 @@
-//! What is true of the store in a file and of no other: the file itself. What all stores have in common is in the testkit.
+//! What is true of the store in a file and of no other: the file itself. What all stores have in common is in the
+//! testkit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -317,8 +318,8 @@ fn any_tool_reads_the_file_while_it_is_open() {
     assert_eq!(read().1, "stopped");
 }
 
-/// C51: the disk is full in the middle of a burst. What was answered `Ok` is there, what was not is not half there, the numbers are
-/// right, and it goes on when there is room again.
+/// C51: the disk is full in the middle of a burst. What was answered `Ok` is there, what was not is not half there, the
+/// numbers are right, and it goes on when there is room again.
 #[test]
 fn a_full_disk_is_said_loses_nothing_and_passes() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());
@@ -395,16 +396,16 @@ fn more_jobs_than_fit_into_memory_come_in_order() {
     assert_eq!(wait(store.totals()).ended[&Outcome::Succeeded], 400);
 }
 
-/// C36: of those that share a commit one fails, because a tool has taken a row away behind the store's back; the others are done all the same,
-/// and the store goes by the file from then on.
+/// C36: of those that share a commit one fails, because a tool has taken a row away behind the store's back; the others
+/// are done all the same, and the store goes by the file from then on.
 #[test]
 fn an_operation_that_fails_leaves_its_neighbours_alone() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());
     let store = SqliteStore::open(folder.file(), &clock).unwrap();
     wait(store.join(node(1)));
     enqueue(&store, vec![job(1)]);
-    // While the tool is at it nothing is written, so what is asked for meanwhile gathers. One that is there already may go ahead, with
-    // the claim or without; both ways the claim has a neighbour.
+    // While the tool is at it nothing is written, so what is asked for meanwhile gathers. One that is there already may
+    // go ahead, with the claim or without; both ways the claim has a neighbour.
     let tool = rusqlite::Connection::open(folder.file()).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE; DELETE FROM job").unwrap();
     let before = store.enqueue(vec![job(2)]);
@@ -454,8 +455,9 @@ fn a_restart_gives_no_rate_back() {
     assert_eq!(claim(&store, 2, 10).len(), 1);
 }
 
-/// C36, C48: a schedule that a newer version or somebody's tool had written, so that this version could not read it, made every look for ticks fail. It is left out, and the others fire;
-/// it can be stated anew, and is then what it was but for what was stated.
+/// C36, C48: a schedule that a newer version or somebody's tool had written, so that this version could not read it,
+/// made every look for ticks fail. It is left out, and the others fire; it can be stated anew, and is then what it was
+/// but for what was stated.
 #[test]
 fn a_schedule_that_cannot_be_read_holds_up_no_other() {
     let (folder, clock) = (Folder::new(), VirtualClock::new());

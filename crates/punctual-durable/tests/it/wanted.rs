@@ -112,8 +112,8 @@ fn a_process_that_is_gone_wants_nothing() {
     drop(wanted);
 }
 
-/// C49, C51: that a job is not wanted any more was told once. If the store was out at that moment, the job was wanted for as long as the process lived. Now it is told
-/// until it was heard, and the store is not pressed for it.
+/// C49, C51: that a job is not wanted any more was told once. If the store was out at that moment, the job was wanted
+/// for as long as the process lived. Now it is told until it was heard, and the store is not pressed for it.
 #[test]
 fn a_job_given_up_during_an_outage_is_cancelled_after_it() {
     let (bed, line) = with_faults();
@@ -147,8 +147,9 @@ fn a_job_that_is_wanted_again_after_an_outage_is_not_cancelled() {
     assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
 }
 
-/// C49: a caller that joined a job of another process, and went before it heard of that, left its interest behind: it gave up the job that it had asked for, and knew of no
-/// other. So the job lived for as long as the process. Now the answer is heard whether or not somebody waits for it.
+/// C49: a caller that joined a job of another process, and went before it heard of that, left its interest behind: it
+/// gave up the job that it had asked for, and knew of no other. So the job lived for as long as the process. Now the
+/// answer is heard whether or not somebody waits for it.
 #[test]
 fn whoever_goes_before_it_hears_what_it_joined_leaves_no_interest() {
     let (bed, line) = with_faults();
@@ -165,7 +166,8 @@ fn whoever_goes_before_it_hears_what_it_joined_leaves_no_interest() {
     assert_eq!(outcome(&bed, id), Some(Outcome::Cancelled));
 }
 
-/// C49, C37: nor did it if the answer was lost. Now the enqueue is repeated, with the same id, until it is known what it has joined.
+/// C49, C37: nor did it if the answer was lost. Now the enqueue is repeated, with the same id, until it is known what
+/// it has joined.
 #[test]
 fn whoever_never_hears_what_it_joined_leaves_no_interest() {
     let (bed, line) = with_faults();
@@ -181,8 +183,9 @@ fn whoever_never_hears_what_it_joined_leaves_no_interest() {
     assert_eq!(wait(bed.jobs.totals()).unwrap().scheduled, 0);
 }
 
-/// C49: a process that lost its lease for a moment, and had all its handles still, wanted nothing under its new name: when the old one was reaped, its jobs were cancelled.
-/// Now it tells the store what it wants when it has joined, also what it has detached.
+/// C49: a process that lost its lease for a moment, and had all its handles still, wanted nothing under its new name:
+/// when the old one was reaped, its jobs were cancelled. Now it tells the store what it wants when it has joined, also
+/// what it has detached.
 #[test]
 fn interest_survives_a_lost_lease() {
     let bed = with_leases(SECOND * 10);
@@ -204,7 +207,8 @@ fn interest_survives_a_lost_lease() {
     assert_eq!(outcome(&bed, ids[0]), Some(Outcome::Cancelled));
 }
 
-/// C49: nor does a process that is alone reap what it was before it has said what it wants now, however long it was cut off.
+/// C49: nor does a process that is alone reap what it was before it has said what it wants now, however long it was cut
+/// off.
 #[test]
 fn interest_of_the_only_process_survives_any_outage() {
     let bed = with_leases(SECOND * 10);
@@ -218,7 +222,8 @@ fn interest_of_the_only_process_survives_any_outage() {
     drop(held);
 }
 
-/// C49: a process that has lost its lease, and has yet to join again, is nobody to the store: what it enqueued in that time was cancelled at once. It joins before it does so.
+/// C49: a process that has lost its lease, and has yet to join again, is nobody to the store: what it enqueued in that
+/// time was cancelled at once. It joins before it does so.
 #[test]
 fn what_is_enqueued_between_a_lost_lease_and_the_next_join_is_wanted() {
     let bed = with_leases(SECOND * 10);

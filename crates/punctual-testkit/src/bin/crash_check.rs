@@ -1,4 +1,5 @@
-//! The judge of what crashed processes left: `crash_check FOLDER`. Reads the client's log, the ledger and the file, and nothing else.
+//! The judge of what crashed processes left: `crash_check FOLDER`. Reads the client's log, the ledger and the file, and
+//! nothing else.
 
 use std::io::Write;
 use std::path::Path;

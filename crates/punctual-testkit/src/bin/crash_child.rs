@@ -1,4 +1,5 @@
-//! A process that crashes: `crash_child FOLDER ROLE SEED [FAULT]`. For `tests/crash.rs`, and by hand to replay one of its failures.
+//! A process that crashes: `crash_child FOLDER ROLE SEED [FAULT]`. For `tests/crash.rs`, and by hand to replay one of
+//! its failures.
 
 use std::io::Write;
 use std::path::Path;

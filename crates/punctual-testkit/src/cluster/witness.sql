@@ -1,6 +1,7 @@
 -- Those who bear witness to what a cluster does. `at` is the database's clock at the moment itself, in microseconds.
 
--- What handlers say of their runs. `was_claimed`: when it said that it starts, the claim was there for everybody to see. No end: the process died.
+-- What handlers say of their runs. `was_claimed`: when it said that it starts, the claim was there for everybody to
+-- see. No end: the process died.
 CREATE TABLE witness (
     token       text PRIMARY KEY,
     process     text NOT NULL,
@@ -14,7 +15,8 @@ CREATE TABLE witness (
 );
 CREATE INDEX ON witness (job);
 
--- What the store did with runs: claimed (with the tenant's numbers as they were then), left (it runs no longer), ended (it is history).
+-- What the store did with runs: claimed (with the tenant's numbers as they were then), left (it runs no longer), ended
+-- (it is history).
 CREATE TABLE moves (
     seq         bigserial PRIMARY KEY,
     at          bigint NOT NULL,
@@ -47,7 +49,8 @@ CREATE TABLE limit_log (seq bigserial PRIMARY KEY, at bigint NOT NULL, tenant te
 
 CREATE FUNCTION witness_clock() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- A claim holds the row of its tenant, so nobody else starts the tenant's jobs meanwhile, and its limit stays: what is counted here is at least what runs.
+-- A claim holds the row of its tenant, so nobody else starts the tenant's jobs meanwhile, and its limit stays: what is
+-- counted here is at least what runs.
 CREATE FUNCTION witness_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'DELETE' AND NEW.stage = 'running' AND (TG_OP = 'INSERT' OR OLD.stage <> 'running') THEN

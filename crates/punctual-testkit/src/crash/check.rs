@@ -1,7 +1,8 @@
-//! The judge: what a client was told, what handlers did and what is in the file must fit together, however often the process died.
+//! The judge: what a client was told, what handlers did and what is in the file must fit together, however often the
+//! process died.
 //!
-//! It runs after a last process has finished everything undisturbed, so nothing may be left over, and it reads three things only: the
-//! client's log, the handlers' ledger and the file, with SQL of its own.
+//! It runs after a last process has finished everything undisturbed, so nothing may be left over, and it reads three
+//! things only: the client's log, the handlers' ledger and the file, with SQL of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! The process that crashes: a client and a node on one file, who write down what they do.
 //!
-//! The client's log has a line before each thing it asks for (`try`) and one when it is answered: `ok`, `refused` (nothing was done), or
-//! `failed` (nobody knows). No answer means the same as `failed`. The ledger has the `start` and the `end` of every run. Both are
-//! written line by line, straight to the operating system, so that a crash of the process loses none of them; and both are ordinary
-//! files, which the shim does not touch, so that they survive its power cuts.
+//! The client's log has a line before each thing it asks for (`try`) and one when it is answered: `ok`, `refused`
+//! (nothing was done), or `failed` (nobody knows). No answer means the same as `failed`. The ledger has the `start` and
+//! the `end` of every run. Both are written line by line, straight to the operating system, so that a crash of the
+//! process loses none of them; and both are ordinary files, which the shim does not touch, so that they survive its
+//! power cuts.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -160,7 +161,8 @@ fn install(jobs: &Jobs, desk: &Arc<Desk>) {
         let desk = at.clone();
         async move {
             let mut run = RunLines::start(&desk, &ctx, "-");
-            // The first times all of them are together when it happens; before the last time the store has to part them.
+            // The first times all of them are together when it happens; before the last time the store has to part
+            // them.
             let is_last = ctx.record().crashes + 1 == ctx.record().job.max_crashes;
             desk.steps.count();
             if !is_last {

@@ -1,11 +1,11 @@
 //! A shim between SQLite and the operating system, for a process that is to crash.
 //!
-//! It is registered as the process's default VFS, so that the store under it is the one that is shipped and knows nothing. It passes
-//! everything on, counts, remembers what was synced (by a [`Disk`] for each file) and strikes when its [`Fault`] says. It does not wait
-//! for the real disk: what is safe is what its own disks say is safe.
+//! It is registered as the process's default VFS, so that the store under it is the one that is shipped and knows
+//! nothing. It passes everything on, counts, remembers what was synced (by a [`Disk`] for each file) and strikes when
+//! its [`Fault`] says. It does not wait for the real disk: what is safe is what its own disks say is safe.
 //!
-//! It also listens to the statements, to know what a commit is about, and lets SQLite move its log into the file after a few pages
-//! instead of thousands, so that a short run sees that too.
+//! It also listens to the statements, to know what a commit is about, and lets SQLite move its log into the file after
+//! a few pages instead of thousands, so that a short run sees that too.
 
 #![allow(unsafe_code, reason = "SQLite's VFS is a C interface")]
 
@@ -80,8 +80,8 @@ pub fn install(fault: Fault) {
         checkpoints: 0,
     };
     assert!(SHIM.set(Mutex::new(shim)).is_ok(), "one shim for a process");
-    // SAFETY: SQLite keeps the pointer for ever, and the table it points to is never freed. It is a copy of the default VFS's own, so
-    // all its functions fit; they take what they need from the fields that were copied with them.
+    // SAFETY: SQLite keeps the pointer for ever, and the table it points to is never freed. It is a copy of the default
+    // VFS's own, so all its functions fit; they take what they need from the fields that were copied with them.
     let registered = unsafe {
         let real = ffi::sqlite3_vfs_find(ptr::null());
         assert!(!real.is_null(), "SQLite has a default VFS");

@@ -1,9 +1,9 @@
 //! As much of PostgreSQL's protocol as it takes to know which reply answers which request.
 //!
-//! Both directions are messages: a tag, the length of the rest, the rest; only a client's first has no tag. Before that it may ask for
-//! encryption, also without a tag, and the answer is one byte. After a yes nothing can be read any more. Each `Query` and each `Sync`
-//! is answered by messages that end in one `ReadyForQuery`, which says whether a transaction is open; so is the first message. So
-//! the n-th `ReadyForQuery` ends the reply to the n-th such request.
+//! Both directions are messages: a tag, the length of the rest, the rest; only a client's first has no tag. Before that
+//! it may ask for encryption, also without a tag, and the answer is one byte. After a yes nothing can be read any more.
+//! Each `Query` and each `Sync` is answered by messages that end in one `ReadyForQuery`, which says whether a
+//! transaction is open; so is the first message. So the n-th `ReadyForQuery` ends the reply to the n-th such request.
 
 use std::collections::HashMap;
 

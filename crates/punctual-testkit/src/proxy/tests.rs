@@ -210,7 +210,8 @@ fn a_delay_delays_either_way() {
     assert_eq!(proxy.counts().delayed, 2);
 }
 
-/// A delay is no bound on how much is on its way: ten pieces, each sent when the one before has set out, arrive one delay later and not ten.
+/// A delay is no bound on how much is on its way: ten pieces, each sent when the one before has set out, arrive one
+/// delay later and not ten.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a delay on the wire is one of real time")]
 fn what_is_delayed_holds_up_nothing_behind_it() {

@@ -1,8 +1,8 @@
 //! Watches a simulation and believes nobody: what it counts, it counts from the answers alone.
 //!
 //! # What must hold
-//! 1. A job is given out only while nobody has it: not before its last run was finished, given back, or lost with its node. Each
-//!    time its fence is one higher (C38).
+//! 1. A job is given out only while nobody has it: not before its last run was finished, given back, or lost with its
+//!    node. Each time its fence is one higher (C38).
 //! 2. No claim takes a tenant above the limit in force (C40).
 //! 3. Whoever has a job can finish it; nobody else can (C38).
 //! 4. An outcome is settled once, and is what the job ends with (C38). Every job that was taken in ends (C37).

@@ -25,8 +25,8 @@ pub fn an_unknown_node_gets_nothing(bed: &Bed) {
     assert_eq!(bed.claim_as(OTHER, 9, &[("k", 9)]).jobs.len(), 1);
 }
 
-/// C38, C40: a node that did not hear the answer to a claim begins another era, so that it gives nothing if it is done only then; and nothing that is heard late
-/// brings the old one back.
+/// C38, C40: a node that did not hear the answer to a claim begins another era, so that it gives nothing if it is done
+/// only then; and nothing that is heard late brings the old one back.
 pub fn a_claim_of_an_era_that_is_over_gets_nothing(bed: &Bed) {
     bed.take_in_all([job(1), job(2)]);
     let claim = |era| {
@@ -75,7 +75,8 @@ pub fn nothing_is_given_out_before_it_is_due(bed: &Bed) {
     assert_eq!(bed.claim_ids(9), [1], "and nobody has to tend the store for it");
 }
 
-/// Between equals the tenant goes first that was heard of first, also of one batch, whether its jobs were due or had a key.
+/// Between equals the tenant goes first that was heard of first, also of one batch, whether its jobs were due or had a
+/// key.
 pub fn tenants_of_a_batch_come_in_the_order_of_the_batch(bed: &Bed) {
     let of = |id, tenant: &str| NewJob { tenant: tenant.into(), ..job(id) };
     let later = |id, tenant| NewJob { due: Moment::After(SECOND), ..of(id, tenant) };
@@ -272,8 +273,9 @@ pub fn a_new_priority_counts_at_the_next_claim(bed: &Bed) {
     assert_eq!(bed.claim_ids(1), [2]);
 }
 
-/// C31: two tenants want the one worker there is for a slow kind, and a third, on a fast one, has had many turns between theirs. That put both behind the present each time,
-/// where the order of their first jobs decided, always for the same one. Now whoever was served longest ago goes first.
+/// C31: two tenants want the one worker there is for a slow kind, and a third, on a fast one, has had many turns
+/// between theirs. That put both behind the present each time, where the order of their first jobs decided, always for
+/// the same one. Now whoever was served longest ago goes first.
 pub fn tenants_of_a_slow_kind_take_turns_beside_a_fast_one(bed: &Bed) {
     bed.join(OTHER, &["slow", "fast"]);
     let add = |from: u128, tenant: &str, kind: &str, count: u128| {

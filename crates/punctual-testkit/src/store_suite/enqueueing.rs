@@ -61,8 +61,8 @@ pub fn a_known_id_is_answered_as_new_and_changes_nothing(bed: &Bed) {
     assert_eq!(bed.totals().ready, 0);
 }
 
-/// C36: a word that a store could not find jobs by is refused at the door, with its length and what it may be, and the others of the batch are taken in. At
-/// the bound a job goes all the way.
+/// C36: a word that a store could not find jobs by is refused at the door, with its length and what it may be, and the
+/// others of the batch are taken in. At the bound a job goes all the way.
 pub fn a_job_with_too_long_a_word_is_refused_alone(bed: &Bed) {
     // Nothing of it can be made shorter.
     let word = |bytes: usize| (0..bytes).map(|_| char::from(fastrand::u8(b'!'..b'~'))).collect::<String>();

@@ -17,7 +17,8 @@ const NOBODY_LOOKS: &str = "CREATE OR REPLACE FUNCTION ended(ids uuid[], at bigi
 /// Nobody is told that a job has ended; they must look.
 const NOBODY_TELLS: &str = "CREATE OR REPLACE FUNCTION tell_ended(ids uuid[]) RETURNS void LANGUAGE sql AS ''";
 
-/// C42, C50: the result comes to whoever waits for it, in another process, by a notification; looking now and then is only for one that was lost.
+/// C42, C50: the result comes to whoever waits for it, in another process, by a notification; looking now and then is
+/// only for one that was lost.
 #[test]
 fn a_result_is_told_to_whoever_waits_in_another_process() {
     for (rule, how) in [(NOBODY_LOOKS, "by a notification"), (NOBODY_TELLS, "by looking")] {
@@ -61,7 +62,8 @@ fn cancelled(site: &Site, client: &mut Client, job: JobId, node: &Process) -> Du
     took
 }
 
-/// C49: a job that lives only while it is wanted has callers in several processes: it is cancelled when the last lets go, and not before.
+/// C49: a job that lives only while it is wanted has callers in several processes: it is cancelled when the last lets
+/// go, and not before.
 #[test]
 fn the_last_caller_who_lets_go_cancels_in_whatever_process() {
     let site = Site::new();
@@ -139,7 +141,8 @@ fn of_many_who_replace_each_other_one_is_left() {
     one_live_job_per_key(&site, 2 * KEYS * TASKS - KEYS);
 }
 
-/// C23, C41: many callers in several processes want the last places of several tenants: each gives away exactly those it has.
+/// C23, C41: many callers in several processes want the last places of several tenants: each gives away exactly those
+/// it has.
 #[test]
 fn many_callers_get_exactly_the_places_there_are() {
     const PLACES: usize = 5;
@@ -165,8 +168,8 @@ fn race_for_keys(site: &Site, conflict: &str) -> [Vec<Vec<String>>; 2] {
     race(site, "live_key", &format!("keys {KEYS} {TASKS} {conflict}"), "key")
 }
 
-/// Two processes do the same, many things at a time. Nobody can write to the table before both are about to, and have seen what was there. Answers what
-/// they say with this word.
+/// Two processes do the same, many things at a time. Nobody can write to the table before both are about to, and have
+/// seen what was there. Answers what they say with this word.
 fn race(site: &Site, table: &str, order: &str, word: &str) -> [Vec<Vec<String>>; 2] {
     let mut processes = [site.process(LONG), site.process(LONG)];
     let (mut gun, mut watcher) = (site.client(), site.client());

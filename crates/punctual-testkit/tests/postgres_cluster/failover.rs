@@ -11,8 +11,8 @@ use crate::judge::approve;
 use crate::process::Process;
 use crate::site::{LEASE, Site, number, until};
 
-/// C37, C38, C51: with a synchronous standby nothing that was acknowledged is lost with the server: nodes and callers find the one that takes its place by
-/// themselves, and nothing runs twice without a higher fence.
+/// C37, C38, C51: with a synchronous standby nothing that was acknowledged is lost with the server: nodes and callers
+/// find the one that takes its place by themselves, and nothing runs twice without a higher fence.
 #[test]
 fn a_standby_takes_over_and_nothing_is_lost() {
     for seed in seeds(1) {

@@ -9,11 +9,13 @@
 //! 6. A job is history once (C38).
 //! 7. A handler starts no sooner than its job is due, by the database's clock (C1, C43).
 //! 8. When all is quiet, every number of a tenant is the true one (C36, C58).
-//! 9. No more handlers of a tenant run at an instant than it may (C40): of those that do, in the order of their claims, the n-th was claimed under a limit
-//!    of n or more, for the others were running then. One whose run was taken from its node counts until then, for so long it holds its permit.
+//! 9. No more handlers of a tenant run at an instant than it may (C40): of those that do, in the order of their claims,
+//!    the n-th was claimed under a limit of n or more, for the others were running then. One whose run was taken from
+//!    its node counts until then, for so long it holds its permit.
 //!
-//! Rule 1 is about the store's own books, rule 9 about what really ran. All instants are of one clock, the database's: what triggers write down is read from
-//! it, and what handlers do lies within what is written of them (`scribe.rs`). So rule 9 gives no false alarm.
+//! Rule 1 is about the store's own books, rule 9 about what really ran. All instants are of one clock, the database's:
+//! what triggers write down is read from it, and what handlers do lies within what is written of them (`scribe.rs`). So
+//! rule 9 gives no false alarm.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -76,8 +78,8 @@ const RULES: [(&str, &str); 10] = [
     ("more handlers of a tenant run than it may", HANDLERS),
 ];
 
-/// Looks at each instant at which a handler starts. One that did not live to say that it ended did so before its run left the store, which its
-/// own node told; or it was lost.
+/// Looks at each instant at which a handler starts. One that did not live to say that it ended did so before its run
+/// left the store, which its own node told; or it was lost.
 const HANDLERS: &str = "
     WITH handler AS MATERIALIZED (
         SELECT c.tenant, c.seq, c.running_max, w.started_at AS from_at,

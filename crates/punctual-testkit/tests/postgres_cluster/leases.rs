@@ -1,4 +1,5 @@
-//! What happens to the jobs of a node that dies, stands still, or leaves. (One that is cut off: `real_time_postgres.rs`.)
+//! What happens to the jobs of a node that dies, stands still, or leaves. (One that is cut off:
+//! `real_time_postgres.rs`.)
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ fn all_begun(site: &Site, jobs: &[JobId], fence: i64, process: &Process) {
     }
 }
 
-/// C38, C39, C40: a node that stands still beyond its lease loses what it runs. What it says of that afterwards is stale and changes nothing, its own
-/// handler is stopped, and it goes on as another node.
+/// C38, C39, C40: a node that stands still beyond its lease loses what it runs. What it says of that afterwards is
+/// stale and changes nothing, its own handler is stopped, and it goes on as another node.
 #[test]
 fn a_node_that_stood_still_changes_nothing_any_more() {
     let site = Site::new();
@@ -71,8 +72,8 @@ fn a_node_that_stood_still_changes_nothing_any_more() {
     until("the next job has ended", || site.record(next).state.outcome == Some(Outcome::Succeeded));
 }
 
-/// C36, C39, C40: after `kill -9` the jobs run again, and the limit is there to be used, when the lease has ended and somebody has looked. The crash counts
-/// as one, the attempt does not.
+/// C36, C39, C40: after `kill -9` the jobs run again, and the limit is there to be used, when the lease has ended and
+/// somebody has looked. The crash counts as one, the attempt does not.
 #[test]
 fn what_a_killed_node_held_is_free_after_its_lease() {
     let site = Site::new();
@@ -101,7 +102,8 @@ fn what_a_killed_node_held_is_free_after_its_lease() {
     assert_eq!((report.lost, report.again, report.highest_fence), (3, 3, 2), "the fault happened: {report:?}");
 }
 
-/// C39: a node that leaves gives back at once what it still runs: nobody waits for the lease, and neither a crash nor an attempt is counted.
+/// C39: a node that leaves gives back at once what it still runs: nobody waits for the lease, and neither a crash nor
+/// an attempt is counted.
 #[test]
 fn a_node_that_leaves_gives_back_at_once() {
     let site = Site::new();

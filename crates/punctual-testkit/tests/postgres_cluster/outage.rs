@@ -11,8 +11,8 @@ use crate::site::{LEASE, Site, number, until};
 /// How long it is away: longer than the leases.
 const AWAY: Duration = Duration::from_secs(4);
 
-/// C37, C38, C51: the server crashes under load and is started again: nothing that was acknowledged is lost, work resumes by itself, and nobody ran against
-/// the wall meanwhile.
+/// C37, C38, C51: the server crashes under load and is started again: nothing that was acknowledged is lost, work
+/// resumes by itself, and nobody ran against the wall meanwhile.
 #[test]
 fn a_server_that_crashes_and_comes_back_loses_nothing() {
     let server = Server::start();

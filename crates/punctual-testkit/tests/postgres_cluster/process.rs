@@ -61,7 +61,8 @@ impl Process {
         self.hear(word)
     }
 
-    /// Waits for a line that begins with this word; answers the words after it. Other lines are kept for others to hear.
+    /// Waits for a line that begins with this word; answers the words after it. Other lines are kept for others to
+    /// hear.
     pub(crate) fn hear(&mut self, word: &str) -> Vec<String> {
         self.hear_within(word, PATIENCE).unwrap_or_else(|| {
             let errors = std::fs::read_to_string(&self.errors).unwrap_or_default();

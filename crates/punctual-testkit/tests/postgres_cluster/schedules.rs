@@ -7,7 +7,8 @@ use postgres::Client;
 use crate::judge::approve;
 use crate::site::{LEASE, Site, number, until};
 
-/// C48: several nodes fire one schedule, one of them is killed, another comes and says again what the schedule is: each tick has one job, and none is left out.
+/// C48: several nodes fire one schedule, one of them is killed, another comes and says again what the schedule is: each
+/// tick has one job, and none is left out.
 #[test]
 fn a_tick_has_one_job_on_however_many_nodes() {
     let site = Site::new();

@@ -16,8 +16,8 @@ const WRONG: [i64; 3] = [-600, 0, 600];
 /// So many jobs at once that no two of the nodes, with eight workers each, can run them all.
 const CROWD: usize = 20;
 
-/// C43: the database's clock decides: with nodes that are minutes behind and ahead nothing is early, lost or run twice, no lease ends before its
-/// time, and ticks are fired once.
+/// C43: the database's clock decides: with nodes that are minutes behind and ahead nothing is early, lost or run twice,
+/// no lease ends before its time, and ticks are fired once.
 #[test]
 fn nodes_whose_clocks_are_wrong_do_what_others_do() {
     let site = Site::new();

@@ -1,4 +1,5 @@
-//! A storm: nodes die, freeze and restart under load, while limits change, by dice. After the first storm the server crashes too, now and then.
+//! A storm: nodes die, freeze and restart under load, while limits change, by dice. After the first storm the server
+//! crashes too, now and then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ const TENANTS: [(&str, Option<usize>); 4] =
     [("two", Some(2)), ("swings", Some(SWINGS)), ("seven", Some(7)), ("free", None)];
 const SWINGS: usize = 4;
 
-/// C36, C37, C38, C39, C40, C41: several nodes on one store, killed, stopped beyond their leases and restarted, while limits change: no limit is exceeded,
-/// every job ends once, nothing runs twice without a higher fence, and in the end every limit can be used to the full.
+/// C36, C37, C38, C39, C40, C41: several nodes on one store, killed, stopped beyond their leases and restarted, while
+/// limits change: no limit is exceeded, every job ends once, nothing runs twice without a higher fence, and in the end
+/// every limit can be used to the full.
 #[test]
 fn a_cluster_keeps_its_promises_in_a_storm() {
     let mut seen = Seen::default();
@@ -140,7 +142,8 @@ impl Storm {
         self.acknowledged.extend(ids);
     }
 
-    /// Has a node run something that takes a while, so that there is something to be lost: all others together cannot run all of this.
+    /// Has a node run something that takes a while, so that there is something to be lost: all others together cannot
+    /// run all of this.
     fn occupy(&mut self, at: usize) {
         let jobs = enqueue(&self.site.jobs.tenant("free").now(), (0..(NODES + 1) * 8).map(|_| Work { millis: 1_000 }));
         let (mut client, name) = (self.site.client(), self.nodes[at].name());
@@ -229,8 +232,8 @@ impl Storm {
     }
 }
 
-/// Looks at the store from outside, all the time: in no snapshot does a tenant run more than it may. After a limit was lowered that holds from the
-/// first claim on that began under it.
+/// Looks at the store from outside, all the time: in no snapshot does a tenant run more than it may. After a limit was
+/// lowered that holds from the first claim on that began under it.
 struct Sampler {
     is_over: Arc<AtomicBool>,
     snapshots: Arc<AtomicU64>,

@@ -46,7 +46,8 @@ impl Shop {
 
 const ORDER: &str = "INSERT INTO orders VALUES ('tea')";
 
-/// C45: a job that was enqueued in the caller's transaction is there if and only if that commits, with everything else that it wrote; and then it runs.
+/// C45: a job that was enqueued in the caller's transaction is there if and only if that commits, with everything else
+/// that it wrote; and then it runs.
 #[test]
 fn a_job_is_there_if_and_only_if_the_transaction_commits() {
     let mut shop = Shop::new();
@@ -206,8 +207,8 @@ fn plain_sql_enqueues_and_is_told_what_became_of_it() {
     approve(&mut client, "plain SQL");
 }
 
-/// C45, C23: a transaction that sees one state for all its life cannot count what others have enqueued since. It is told so, and is not made to fail; without a bound it
-/// enqueues as any other.
+/// C45, C23: a transaction that sees one state for all its life cannot count what others have enqueued since. It is
+/// told so, and is not made to fail; without a bound it enqueues as any other.
 #[test]
 fn a_bound_is_not_broken_by_a_transaction_that_sees_an_old_state() {
     let shop = Shop::new();
@@ -245,8 +246,8 @@ fn a_statement_for_any_driver_enqueues() {
     assert_eq!(record.due.since(record.enqueued_at), Duration::from_secs(60));
 }
 
-/// C23, C45: places are counted when they are certain: whoever comes while somebody's transaction is about to take the last one is told to try again, and gets it
-/// if that is given up. Claims wait for nobody's transaction.
+/// C23, C45: places are counted when they are certain: whoever comes while somebody's transaction is about to take the
+/// last one is told to try again, and gets it if that is given up. Claims wait for nobody's transaction.
 #[test]
 fn an_open_transaction_holds_up_its_rivals_and_nobody_else() {
     let shop = Shop::new();

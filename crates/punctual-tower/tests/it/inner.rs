@@ -159,8 +159,8 @@ tokio::task_local! {
     static USER: &'static str;
 }
 
-/// The inner future runs on the caller's task: task-locals are there, tokio's I/O works, and it need not be on any thread
-/// of the scheduler.
+/// The inner future runs on the caller's task: task-locals are there, tokio's I/O works, and it need not be on any
+/// thread of the scheduler.
 #[tokio::test]
 async fn the_inner_future_runs_in_its_callers_context() {
     let scheduler = Scheduler::new();

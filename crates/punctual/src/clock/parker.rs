@@ -18,8 +18,9 @@ use crate::sync::{Condvar, Mutex, thread};
 /// The longest single sleep; a longer one is made of several.
 const LONGEST_SLEEP: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How often a thread gives way on a virtual clock before it sleeps. No time passes there, so if it is to be woken it is soon, and threads
-/// that wake each other by the kernel, on different processors, take longer for that than for all they do. A model has no processors.
+/// How often a thread gives way on a virtual clock before it sleeps. No time passes there, so if it is to be woken it
+/// is soon, and threads that wake each other by the kernel, on different processors, take longer for that than for all
+/// they do. A model has no processors.
 #[cfg(not(any(loom, shuttle)))]
 pub(super) const GIVE_WAY: u32 = 100;
 #[cfg(any(loom, shuttle))]

@@ -1,7 +1,8 @@
 //! How exactly the kernel ends a timed sleep.
 //!
 //! Linux rounds the end of a sleep up by 50 us (the thread's *timer slack*) to batch wake-ups. For a scheduler that is
-//! most of its lateness: the median fell from 94 to 48 us without it. It is set once per thread that sleeps to an instant.
+//! most of its lateness: the median fell from 94 to 48 us without it. It is set once per thread that sleeps to an
+//! instant.
 
 /// Asks the kernel to end this thread's sleeps at the nanosecond. Best effort: a refusal only costs exactness.
 #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]

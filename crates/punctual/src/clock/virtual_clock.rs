@@ -2,8 +2,8 @@
 //!
 //! # How it knows that all is quiet
 //! `busy` counts the threads and futures that may still do something at the present instant. Whoever wakes a sleeper
-//! raises the count *on the sleeper's behalf* before it can run, and the sleeper lowers it by falling asleep again or by
-//! leaving. So there is no moment between "woken" and "running" in which the system looks quiet and is not.
+//! raises the count *on the sleeper's behalf* before it can run, and the sleeper lowers it by falling asleep again or
+//! by leaving. So there is no moment between "woken" and "running" in which the system looks quiet and is not.
 //!
 //! # Invariants
 //! 1. `now` never goes back, and moves only while `busy` is 0.
@@ -286,8 +286,8 @@ impl Drop for Running {
 /// A clock for tests: time stands still until it is told to pass, and then passes at once.
 ///
 /// The code under test is the code that ships, with its real threads and its blocking jobs. [`advance`] goes from due
-/// instant to due instant and waits in between until all is quiet: every worker idle or waiting inside this crate, every
-/// future pending. A job that schedules another therefore sees it run in the same `advance`, in order.
+/// instant to due instant and waits in between until all is quiet: every worker idle or waiting inside this crate,
+/// every future pending. A job that schedules another therefore sees it run in the same `advance`, in order.
 ///
 /// Derefs to [`Clock`] for reading the time.
 ///
@@ -335,8 +335,8 @@ impl VirtualClock {
         Self { clock: Clock { source: Source::Virtual(Arc::new(Virtual::new(patience))) } }
     }
 
-    /// Lets `duration` pass, due instant by due instant. A thread of the test's own counts from when it is woken inside this
-    /// crate until it leaves it: what it does after a `take` or a `wait` has returned is not waited for.
+    /// Lets `duration` pass, due instant by due instant. A thread of the test's own counts from when it is woken inside
+    /// this crate until it leaves it: what it does after a `take` or a `wait` has returned is not waited for.
     ///
     /// # Errors
     /// [`Stalled`] if a job stayed busy, or blocked outside this crate, for longer than the clock's patience. The time
@@ -388,8 +388,8 @@ impl VirtualClock {
         self.time().step_wall(to)
     }
 
-    /// The instants at which somebody is armed to wake up, earliest first. A queue or scheduler arms one or two sleepers
-    /// for its earliest entries, not one for each entry.
+    /// The instants at which somebody is armed to wake up, earliest first. A queue or scheduler arms one or two
+    /// sleepers for its earliest entries, not one for each entry.
     ///
     /// # Example
     /// ```

@@ -514,8 +514,8 @@ impl Spec {
     }
 }
 
-/// All runs in `from..to`, found by looking at the wall clock of every minute (or second): what did it show, had it shown
-/// that before, and what did it never show?
+/// All runs in `from..to`, found by looking at the wall clock of every minute (or second): what did it show, had it
+/// shown that before, and what did it never show?
 fn runs_by_looking(spec: &Spec, zone: &TimeZone, from: i64, to: i64, step: i64) -> Vec<i64> {
     let mut runs = Vec::new();
     let mut shown = HashSet::new();

@@ -49,8 +49,8 @@ pub enum Refusal {
     },
 }
 
-/// A job that is due now enters if fewer than `backlog_max + running_max` wait or run; without a running limit, if fewer
-/// than `backlog_max` wait; while paused, the running limit counts as 0.
+/// A job that is due now enters if fewer than `backlog_max + running_max` wait or run; without a running limit, if
+/// fewer than `backlog_max` wait; while paused, the running limit counts as 0.
 ///
 /// # Errors
 /// The bound that refuses it.

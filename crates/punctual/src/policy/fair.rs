@@ -1,10 +1,11 @@
 //! Who is next? Start-time fair queueing over the tenants that can run.
 //!
-//! Virtual time is service received divided by weight. The tenant with the least goes next; its tag moves on by the cost of
-//! the job divided by its weight. Tags are set when a job is dispatched, not when it is queued, so cancelling queued work
-//! needs no repair. A tenant that comes back starts at the present virtual time at least: no credit is banked by being idle.
-//! Among equals one that comes back goes first, so that it waits for what is running and for nothing else, however many
-//! tenants are in their turns; and of several that come back, the one that was served longest ago. When nobody waits who could run, all that was received is settled.
+//! Virtual time is service received divided by weight. The tenant with the least goes next; its tag moves on by the
+//! cost of the job divided by its weight. Tags are set when a job is dispatched, not when it is queued, so cancelling
+//! queued work needs no repair. A tenant that comes back starts at the present virtual time at least: no credit is
+//! banked by being idle. Among equals one that comes back goes first, so that it waits for what is running and for
+//! nothing else, however many tenants are in their turns; and of several that come back, the one that was served
+//! longest ago. When nobody waits who could run, all that was received is settled.
 //!
 //! # Invariants
 //! 1. A tenant is in `ready` if and only if it can run: it has work, is below its cap, within its rate and not paused.
@@ -124,7 +125,8 @@ impl<K: Ord + Copy> Fair<K> {
         self.ready.iter().map(|&(.., tenant)| tenant)
     }
 
-    /// The tenant runs a job of this cost. It leaves the ready set; whoever calls lets it enter again if it still can run.
+    /// The tenant runs a job of this cost. It leaves the ready set; whoever calls lets it enter again if it still can
+    /// run.
     ///
     /// # Example
     /// ```

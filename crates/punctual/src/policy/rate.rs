@@ -1,7 +1,7 @@
 //! How fast? The generic cell rate algorithm: one instant of state per tenant, exact answers.
 //!
-//! `next` is the theoretical arrival time of the next start. A start is allowed while `next` is at most `tolerance` ahead of
-//! now, and moves `next` on by one `gap`. Nothing is counted and nothing ticks.
+//! `next` is the theoretical arrival time of the next start. A start is allowed while `next` is at most `tolerance`
+//! ahead of now, and moves `next` on by one `gap`. Nothing is counted and nothing ticks.
 
 use std::time::Duration;
 

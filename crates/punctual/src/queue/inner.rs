@@ -65,7 +65,8 @@ impl<T: Send + 'static> Inner<T> {
             let State { wheel, waiters, .. } = &mut *state;
             let (id, until, mut wake) = waiters.lie_down(parker, head, || wheel.second_wake(), give_up);
             if !waiters.has_leader() {
-                // It gives up before the earliest entry and no other sleeper is armed for it: async consumers need somebody.
+                // It gives up before the earliest entry and no other sleeper is armed for it: async consumers need
+                // somebody.
                 wake.merge(state.cover(now).unwrap_or_default());
             }
             drop(state);
@@ -96,7 +97,8 @@ impl<T: Send + 'static> Inner<T> {
             self.clock.no_longer_busy();
             let mut state = self.state.lock();
             state.waiters.standby = Standby::Absent;
-            // No thread to be had: the consumer polls again, and asks again, until there is one. Slow, but nothing is lost.
+            // No thread to be had: the consumer polls again, and asks again, until there is one. Slow, but nothing is
+            // lost.
             let waker = state.waiters.tell_one();
             drop(state);
             Wake { wakers: waker.into_iter().collect(), ..Wake::default() }.give();

@@ -9,8 +9,8 @@ use super::inner::Inner;
 use super::waiters::WaiterId;
 use crate::panics::quietly;
 
-/// The future of [`DelayQueue::take_async`](crate::DelayQueue::take_async): resolves to the earliest entry once it is due, or to
-/// `None` once the queue is closed and nothing is left.
+/// The future of [`DelayQueue::take_async`](crate::DelayQueue::take_async): resolves to the earliest entry once it is
+/// due, or to `None` once the queue is closed and nothing is left.
 ///
 /// # Example
 /// ```

@@ -1,9 +1,9 @@
 //! The waiter protocol under model checkers. Every `loom_` test is one small body that `model` runs plainly, under loom
 //! and under shuttle; the `shuttle_` test is too big for loom, and the tests in `inside` are ordinary ones.
 //!
-//! Time in a model is virtual, and `advance` waits only for threads that it has woken. A thread that has not gone to sleep
-//! yet finds the time passed when it first looks, so a model uses absolute instants and ends either way. A wake-up that
-//! is lost leaves a thread asleep for ever: the checkers report it as a deadlock, the plain run hangs.
+//! Time in a model is virtual, and `advance` waits only for threads that it has woken. A thread that has not gone to
+//! sleep yet finds the time passed when it first looks, so a model uses absolute instants and ends either way. A
+//! wake-up that is lost leaves a thread asleep for ever: the checkers report it as a deadlock, the plain run hangs.
 //!
 //! A doc comment names the clause a model proves, the threads that run at once (the main one and the queue's own
 //! included; loom has room for five). The bound on preemptions is the default for all of them: 2, or what

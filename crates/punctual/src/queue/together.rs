@@ -1,7 +1,7 @@
 //! Many jobs submitted at once, and those who run them woken once.
 //!
-//! A worker that is woken for the first of many short jobs takes the processor from the thread that submits the second: the two
-//! change places with every job. Held back to the end, the wake-ups are as few as there are workers.
+//! A worker that is woken for the first of many short jobs takes the processor from the thread that submits the second:
+//! the two change places with every job. Held back to the end, the wake-ups are as few as there are workers.
 
 use std::cell::RefCell;
 
@@ -18,11 +18,12 @@ mod held {
 }
 use held::HELD;
 
-/// Submits many jobs at once: the workers that sleep are woken when `body` is over, once for all that it submitted. What it returns,
-/// and its panic, are passed on.
+/// Submits many jobs at once: the workers that sleep are woken when `body` is over, once for all that it submitted.
+/// What it returns, and its panic, are passed on.
 ///
-/// Worth it for many short jobs. Without it each of them may wake a worker, which costs more than the job itself. If `body` waits for
-/// one of its jobs, by a handle's own methods, those so far are told first; it must not wait for one by other means, such as a channel.
+/// Worth it for many short jobs. Without it each of them may wake a worker, which costs more than the job itself. If
+/// `body` waits for one of its jobs, by a handle's own methods, those so far are told first; it must not wait for one
+/// by other means, such as a channel.
 ///
 /// # Example
 /// ```
@@ -41,7 +42,8 @@ pub fn together<T>(body: impl FnOnce() -> T) -> T {
         held.get_or_insert_default();
         is_first
     });
-    // Dropped in any case, a panic of the body included. Within another one there must be none, not even for a moment: that one wakes.
+    // Dropped in any case, a panic of the body included. Within another one there must be none, not even for a moment:
+    // that one wakes.
     let _release = if is_first { Some(Release) } else { None };
     body()
 }

@@ -3,8 +3,8 @@
 //! A *sleeper* is a thread that may sleep to an instant. At most two do so at a time: the **leader**, armed for the
 //! earliest entry, and its **deputy**, armed for the one after it, so that a leader that leaves with an entry need wake
 //! nobody: the next entry is covered already. All others are followers and sleep until told. Behind them stands one
-//! **standby**, a thread that never takes entries itself: it is armed only when no sleeper is free. In a `DelayQueue` it
-//! serves the consumers that have no thread of their own (async ones); in a `Scheduler` it is the watch.
+//! **standby**, a thread that never takes entries itself: it is armed only when no sleeper is free. In a `DelayQueue`
+//! it serves the consumers that have no thread of their own (async ones); in a `Scheduler` it is the watch.
 //!
 //! # Invariants
 //! 1. Whenever the lock is free and an entry waits, somebody is armed no later than it: the leader, or else the standby

@@ -3,13 +3,14 @@
 //! Here is the road itself (admit, wait, pick, check, finish). Beside it: `interest` (cancel and expiry), `tenancy`,
 //! `inside` (jobs that wait for jobs), `sleep` (who is armed, who is woken), `wall` (dates) and `gauges`.
 //!
-//! Nothing of the user's is called here. What is to be done once the lock is free (settle a result, wake somebody, drop a
-//! payload, start a thread) is collected in `After`.
+//! Nothing of the user's is called here. What is to be done once the lock is free (settle a result, wake somebody, drop
+//! a payload, start a thread) is collected in `After`.
 //!
 //! # Invariants
 //! 1. A job is in the ready list if and only if its turn is `Queued`, and has at most one alarm in the wheel.
 //! 2. Before the lock is released, somebody is armed for the earliest alarm: an idle worker, or the watch.
-//! 3. While the ready list holds more than awake workers will take, an idle worker has been roused or a thread asked for.
+//! 3. While the ready list holds more than awake workers will take, an idle worker has been roused or a thread asked
+//!    for.
 //! 4. The gauges equal the number of records in each stage.
 
 mod gauges;
@@ -205,7 +206,8 @@ impl Core {
 
     // ---- 2 wait
 
-    /// Handles what has fallen due by the time last read. Bounded, so that the lock is free for others in between; says whether it stopped short.
+    /// Handles what has fallen due by the time last read. Bounded, so that the lock is free for others in between; says
+    /// whether it stopped short.
     pub(crate) fn fire(&mut self, clock: &Clock, after: &mut After) -> bool {
         let now = self.latest;
         for _ in 0..BATCH {

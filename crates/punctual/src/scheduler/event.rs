@@ -8,7 +8,8 @@ use super::job::Outcome;
 use super::work::Work;
 use crate::error::Reason;
 
-/// Something happened to a job. Given to the hook of [`Builder::on_event`](crate::Builder::on_event), outside all locks.
+/// Something happened to a job. Given to the hook of [`Builder::on_event`](crate::Builder::on_event), outside all
+/// locks.
 ///
 /// # Example
 /// ```

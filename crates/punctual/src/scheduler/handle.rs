@@ -19,7 +19,8 @@ use crate::queue::together;
 
 /// The caller's end of a job: a future of its result, and a blocking wait.
 ///
-/// **Dropping it cancels the job**: nobody wants the result any more. [`detach`](Self::detach) lets go without cancelling.
+/// **Dropping it cancels the job**: nobody wants the result any more. [`detach`](Self::detach) lets go without
+/// cancelling.
 ///
 /// # Example
 /// ```
@@ -41,8 +42,8 @@ impl<T> JobHandle<T> {
     /// Blocks until the job has an outcome.
     ///
     /// # Errors
-    /// [`JobError`] says why there is no result. [`JobError::WouldDeadlock`], from inside a job, says that there never could
-    /// be one; then the handle is as it was.
+    /// [`JobError`] says why there is no result. [`JobError::WouldDeadlock`], from inside a job, says that there never
+    /// could be one; then the handle is as it was.
     ///
     /// # Panics
     /// If the result was taken before.

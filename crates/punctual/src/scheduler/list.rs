@@ -1,6 +1,7 @@
 //! First-in first-out lists through the records, so that leaving one takes constant time wherever a job stands in it.
 //!
-//! A record is in at most two: the one for its turn (to be started, or to be polled), and the one of all that its tenant has.
+//! A record is in at most two: the one for its turn (to be started, or to be polled), and the one of all that its
+//! tenant has.
 
 use super::job::Record;
 use crate::slab::{Slab, SlabKey};

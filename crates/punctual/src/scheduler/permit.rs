@@ -1,8 +1,8 @@
 //! A permit by itself: the caller does the work, wherever it likes, while the scheduler counts it as running.
 //!
 //! For work that cannot be handed over: a future that must be polled by the task that made it, a request that a server
-//! serves on its own threads. Such a job has no code of its own, so starting it takes no worker: whoever notices that its
-//! turn has come grants the permit.
+//! serves on its own threads. Such a job has no code of its own, so starting it takes no worker: whoever notices that
+//! its turn has come grants the permit.
 //!
 //! # Invariants
 //! 1. A granted permit reaches the handle, or is dropped there and then because nobody waits for it any more.
@@ -19,12 +19,12 @@ use super::job::Outcome;
 use super::work::{End, Head, Joined, Outlet, Step, Work};
 use crate::error::{Cause, JobError, Stage};
 
-/// The right to do one job's work now, made by [`Plan::acquire`](crate::Plan::acquire): one unit of a tenant's concurrency,
-/// held until the last clone is dropped. Cheap to clone.
+/// The right to do one job's work now, made by [`Plan::acquire`](crate::Plan::acquire): one unit of a tenant's
+/// concurrency, held until the last clone is dropped. Cheap to clone.
 ///
 /// Dropping it counts as succeeded, or as panicked while the thread unwinds, unless [`finish`](Self::finish) said
-/// otherwise. What holds a permit should look at its [`ctx`](Self::ctx): the permit does not stop the work when the deadline
-/// has come, it only tells.
+/// otherwise. What holds a permit should look at its [`ctx`](Self::ctx): the permit does not stop the work when the
+/// deadline has come, it only tells.
 ///
 /// # Example
 /// ```
@@ -63,8 +63,8 @@ impl Permit {
         &self.hold.ctx
     }
 
-    /// Says how it ended, if that is undecided. Whoever holds a clone is told that nothing more is wanted, and keeps the
-    /// permit taken until that clone is dropped too.
+    /// Says how it ended, if that is undecided. Whoever holds a clone is told that nothing more is wanted, and keeps
+    /// the permit taken until that clone is dropped too.
     ///
     /// # Example
     /// ```
@@ -134,7 +134,8 @@ impl Work for Grant {
     }
 
     fn step(&self, ctx: &Ctx, _: &Waker) -> Step {
-        // Over already; said and not done, because what comes of it is the next grant, and there may be a long line of those.
+        // Over already; said and not done, because what comes of it is the next grant, and there may be a long line of
+        // those.
         if self.outlet.is_unwanted() {
             return Step::Done(End::Succeeded);
         }

@@ -21,8 +21,8 @@ use crate::slab::SlabKey;
 use admit::{Refused, admit};
 pub use series::SeriesPlan;
 
-/// When a job is due: after a `Duration`, at an `Instant`, or at a date (`SystemTime`). A date moves with the wall clock,
-/// the others do not.
+/// When a job is due: after a `Duration`, at an `Instant`, or at a date (`SystemTime`). A date moves with the wall
+/// clock, the others do not.
 ///
 /// # Example
 /// ```
@@ -198,7 +198,8 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// The latest instant anyone wants the result, waiting and running together: a `Duration` from now, or an `Instant`.
+    /// The latest instant anyone wants the result, waiting and running together: a `Duration` from now, or an
+    /// `Instant`.
     ///
     /// # Example
     /// ```
@@ -215,7 +216,8 @@ impl<'a> Plan<'a> {
     /// Submits a closure, to be run on a worker thread.
     ///
     /// # Errors
-    /// [`Rejected`] gives the closure back: the scheduler is shut down, the deadline is too early, or there is no thread.
+    /// [`Rejected`] gives the closure back: the scheduler is shut down, the deadline is too early, or there is no
+    /// thread.
     ///
     /// # Example
     /// ```
@@ -256,9 +258,9 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Submits a job whose work is done by the caller, wherever it likes, while it holds the [`Permit`]. The handle resolves
-    /// when the job's turn has come, and the job runs until the last clone of the permit is dropped. It stands in the same
-    /// fair order as all else of the scheduler, but takes no worker.
+    /// Submits a job whose work is done by the caller, wherever it likes, while it holds the [`Permit`]. The handle
+    /// resolves when the job's turn has come, and the job runs until the last clone of the permit is dropped. It stands
+    /// in the same fair order as all else of the scheduler, but takes no worker.
     ///
     /// # Errors
     /// As [`run`](Self::run).

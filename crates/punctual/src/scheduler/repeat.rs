@@ -15,7 +15,8 @@ use crate::cron::Cron;
 /// Past ticks of a cron are counted one by one, up to this many.
 const COUNTED_TICKS: u64 = 100_000;
 
-/// What happens to the ticks of a series that pass while it cannot run: a run took too long, or the process stood still.
+/// What happens to the ticks of a series that pass while it cannot run: a run took too long, or the process stood
+/// still.
 ///
 /// # Example
 /// ```
@@ -66,8 +67,8 @@ pub enum OnFailure {
     /// The next tick runs as if nothing had happened.
     #[default]
     Continue,
-    /// Ticks are left out for `first` after one failure, twice as long after each further one, at most `max`, until a run
-    /// succeeds.
+    /// Ticks are left out for `first` after one failure, twice as long after each further one, at most `max`, until a
+    /// run succeeds.
     Backoff {
         /// The pause after the first failure.
         first: Duration,
@@ -258,8 +259,8 @@ impl Series {
         }
     }
 
-    /// Moves to the last tick that is not after `now`; returns how many steps that took. Beyond `COUNTED_TICKS` of a cron
-    /// the count stops, and the present instant stands for the last tick: the next one is computed from there.
+    /// Moves to the last tick that is not after `now`; returns how many steps that took. Beyond `COUNTED_TICKS` of a
+    /// cron the count stops, and the present instant stands for the last tick: the next one is computed from there.
     fn pass(&mut self, now: Now) -> u64 {
         match (&self.repeat, self.tick) {
             (Repeat::Rate { period }, Tick::Mono(tick)) => {

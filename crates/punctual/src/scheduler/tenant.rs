@@ -16,8 +16,8 @@ use crate::slab::SlabKey;
 /// Jobs cancelled before the lock is given to others.
 const CANCEL_BATCH: usize = 64;
 
-/// One of the parties a scheduler works for, with its own limits, its own backlog and its fair share of the workers. Cheap to
-/// clone. It has the same words as the scheduler: `now`, `after`, `at`, `every`, `cron`.
+/// One of the parties a scheduler works for, with its own limits, its own backlog and its fair share of the workers.
+/// Cheap to clone. It has the same words as the scheduler: `now`, `after`, `at`, `every`, `cron`.
 ///
 /// # Example
 /// ```
@@ -171,7 +171,8 @@ impl Tenant {
         self.change(|tenant| tenant.limits = limits);
     }
 
-    /// Starts nothing more until [`resume`](Self::resume); what runs runs on. New work waits, as far as the backlog allows.
+    /// Starts nothing more until [`resume`](Self::resume); what runs runs on. New work waits, as far as the backlog
+    /// allows.
     ///
     /// # Example
     /// ```
@@ -226,8 +227,8 @@ impl Tenant {
         after.run(shared);
     }
 
-    /// Cancels everything it has, waiting and running. Returns how many jobs and series that were. Takes time for what the
-    /// tenant has, whatever the others have.
+    /// Cancels everything it has, waiting and running. Returns how many jobs and series that were. Takes time for what
+    /// the tenant has, whatever the others have.
     ///
     /// # Example
     /// ```

@@ -1,8 +1,8 @@
 //! The tenants of a scheduler, under its lock: what each has waiting and running, and whose turn it is.
 //!
-//! The decisions are `policy`'s; here is the state they are made on. A tenant that cannot run (no work, at its cap, beyond its
-//! rate, paused) is not in the fair order at all, so it is never polled and holds nobody up; it comes back by an event, or
-//! by an alarm when its rate allows the next start.
+//! The decisions are `policy`'s; here is the state they are made on. A tenant that cannot run (no work, at its cap,
+//! beyond its rate, paused) is not in the fair order at all, so it is never polled and holds nobody up; it comes back
+//! by an event, or by an alarm when its rate allows the next start.
 //!
 //! # Invariants
 //! 1. A tenant is in the fair order if and only if `can_run` says so: `refresh` is called after every change.
@@ -102,8 +102,8 @@ impl TenantState {
         self.run_ns = Some(self.run_ns.map_or(took, |mean| mean - mean / 8 + took / 8));
     }
 
-    /// When a place is likely to be free: exact if the rate alone is what holds it up, an estimate from the mean running
-    /// time otherwise, and nothing if nothing is known.
+    /// When a place is likely to be free: exact if the rate alone is what holds it up, an estimate from the mean
+    /// running time otherwise, and nothing if nothing is known.
     fn retry_after(&self, now: Nanos) -> Option<Duration> {
         if self.paused || self.limits.running_max == Some(0) {
             return None;
@@ -170,8 +170,8 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Forgets a tenant if nothing is lost by it: no handle, no job, no limits, not closed or paused, and nothing owed. One
-    /// that owes is looked at again later: each time that a tenant is opened or falls idle, two of those are.
+    /// Forgets a tenant if nothing is lost by it: no handle, no job, no limits, not closed or paused, and nothing owed.
+    /// One that owes is looked at again later: each time that a tenant is opened or falls idle, two of those are.
     pub(crate) fn forget_if_unused(&mut self, key: SlabKey, now: Nanos) {
         self.forget_or_note(key, now);
         self.forget_some(now);

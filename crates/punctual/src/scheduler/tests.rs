@@ -55,8 +55,8 @@ impl Rig {
     }
 }
 
-/// C34: 5,000 tenants are opened, each has a job that runs, is cancelled or expires, and is let go of. None is left, although
-/// each owed something for its start when it went.
+/// C34: 5,000 tenants are opened, each has a job that runs, is cancelled or expires, and is let go of. None is left,
+/// although each owed something for its start when it went.
 #[test]
 #[cfg(not(any(loom, shuttle)))]
 fn tenants_that_nobody_uses_are_forgotten() {
@@ -143,8 +143,8 @@ fn a_tenant_that_owes_is_remembered_until_it_does_not() {
     assert_eq!(rig.scheduler.shared().core.lock().tenants.count(), 1, "only the default one is left");
 }
 
-/// C23, C27, C34: 4 threads. A submit, a cancel and a limit that is raised compete with the dispatch: a place is given back once,
-/// the permit is used once, and all end.
+/// C23, C27, C34: 4 threads. A submit, a cancel and a limit that is raised compete with the dispatch: a place is given
+/// back once, the permit is used once, and all end.
 #[test]
 fn loom_submit_against_cancel_against_limit_change() {
     model(|| {
@@ -193,8 +193,8 @@ fn loom_two_callers_race_into_one_place() {
     });
 }
 
-/// C26, C34: 4 threads. The permit passes on while the one who is next loses interest: it goes to the one behind, or comes
-/// back, and is never lost with the dying.
+/// C26, C34: 4 threads. The permit passes on while the one who is next loses interest: it goes to the one behind, or
+/// comes back, and is never lost with the dying.
 #[test]
 fn loom_a_permit_is_not_lost_with_a_dying_waiter() {
     model(|| {

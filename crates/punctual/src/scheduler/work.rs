@@ -4,8 +4,8 @@
 //!
 //! # Invariants
 //! 1. At most one thread has the body out at a time: the record's turn sees to that.
-//! 2. A result is *held* by the run that made it until the scheduler has decided that it counts; only then is it settled.
-//!    A result that lost against a cancel or a deadline is dropped.
+//! 2. A result is *held* by the run that made it until the scheduler has decided that it counts; only then is it
+//!    settled. A result that lost against a cancel or a deadline is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! The threads of a scheduler: workers, the watch, and now and then a disposer.
 //!
 //! A worker walks the road again and again: pick, check, run, finish. While it has nothing to do it leads: it sleeps
-//! exactly until the earliest alarm, so that a due job starts on the thread that slept for it. The watch leads while all
-//! workers are busy. It runs no job code, so deadlines are met whatever the jobs do.
+//! exactly until the earliest alarm, so that a due job starts on the thread that slept for it. The watch leads while
+//! all workers are busy. It runs no job code, so deadlines are met whatever the jobs do.
 
 use std::cell::Cell;
 use std::sync::{Arc, Weak};

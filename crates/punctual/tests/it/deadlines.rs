@@ -1,5 +1,5 @@
-//! Three clocks with three names: `start_within`, `run_timeout`, `deadline`. They fire on time whatever the workers do, and
-//! what is left behind is dropped where it delays nobody.
+//! Three clocks with three names: `start_within`, `run_timeout`, `deadline`. They fire on time whatever the workers do,
+//! and what is left behind is dropped where it delays nobody.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 
@@ -260,8 +260,8 @@ fn a_destructor_that_blocks_delays_no_deadline_and_no_job() {
     gate.open();
 }
 
-/// C11: a result that comes at the very moment of its deadline belongs to nobody; it is dropped all the same, but not by
-/// the thread that keeps the time.
+/// C11: a result that comes at the very moment of its deadline belongs to nobody; it is dropped all the same, but not
+/// by the thread that keeps the time.
 #[test]
 fn a_result_that_loses_against_its_deadline_is_not_dropped_by_the_thread_that_keeps_the_time() {
     let (clock, scheduler) = on_virtual_clock(1);

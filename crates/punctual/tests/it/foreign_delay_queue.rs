@@ -1,6 +1,6 @@
-//! What others promise of their delay queues, held against ours: the behaviours that the JDK's conformance kit asserts of
-//! Java's `DelayQueue`, and that tokio-util's tests assert of its own. Written anew in our terms; `docs/foreign-suites.md`
-//! lists which is which, and what has no counterpart.
+//! What others promise of their delay queues, held against ours: the behaviours that the JDK's conformance kit asserts
+//! of Java's `DelayQueue`, and that tokio-util's tests assert of its own. Written anew in our terms;
+//! `docs/foreign-suites.md` lists which is which, and what has no counterpart.
 
 mod jdk {
     use std::collections::HashSet;

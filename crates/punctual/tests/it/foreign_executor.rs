@@ -1,6 +1,7 @@
 //! What others promise of their timer pools, held against ours: the behaviours that OpenJDK's tests assert of Java's
-//! `ScheduledThreadPoolExecutor`, of any pool, and of the futures they give out. Written anew in our terms; `docs/foreign-suites.md` lists which is which, which of them
-//! other modules prove already, and what has no counterpart.
+//! `ScheduledThreadPoolExecutor`, of any pool, and of the futures they give out. Written anew in our terms;
+//! `docs/foreign-suites.md` lists which is which, which of them other modules prove already, and what has no
+//! counterpart.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 
@@ -60,7 +61,8 @@ fn eight_runs_span_seven_periods_exactly_whatever_the_period() {
     }
 }
 
-/// Tries every kind of submit, and counts those that are refused because the scheduler is closed, with the work given back.
+/// Tries every kind of submit, and counts those that are refused because the scheduler is closed, with the work given
+/// back.
 fn refusals(scheduler: &Scheduler, clock: &VirtualClock) -> usize {
     let (work, mut refused) = (Arc::new(()), 0);
     let closure = || {
@@ -523,8 +525,8 @@ fn a_caller_may_let_go_of_what_was_refused_or_make_room_for_it() {
     assert_eq!(ran.all(), ["runs", "wins"]);
 }
 
-/// C36: of the three stacks that the process has addresses for, the watch and one worker take two, and the test itself a
-/// part of the third.
+/// C36: of the three stacks that the process has addresses for, the watch and one worker take two, and the test itself
+/// a part of the third.
 #[cfg(target_os = "linux")]
 #[test]
 fn one_worker_is_enough_if_no_other_can_be_started() {

@@ -1,5 +1,6 @@
-//! One test binary for the public behaviour of the crate: a module per capability. One binary, because every further one
-//! would be linked anew. Tests run on the virtual clock, without sleeping; only the `real_time` modules use real time.
+//! One test binary for the public behaviour of the crate: a module per capability. One binary, because every further
+//! one would be linked anew. Tests run on the virtual clock, without sleeping; only the `real_time` modules use real
+//! time.
 
 mod bad_input;
 mod cancel;

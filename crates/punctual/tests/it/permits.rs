@@ -267,8 +267,8 @@ fn a_long_line_of_detached_waits_is_no_recursion() {
     assert_eq!((snapshot.ready, snapshot.running, snapshot.finished.succeeded), (0, 0, 100_001));
 }
 
-/// A permit that is granted while it is asked for is told of like any other start. The event was once made before the job knew its
-/// own id, which an assertion noticed only where somebody listened.
+/// A permit that is granted while it is asked for is told of like any other start. The event was once made before the
+/// job knew its own id, which an assertion noticed only where somebody listened.
 #[test]
 fn a_permit_granted_at_once_is_told_with_its_id() {
     let (tell, told) = std::sync::mpsc::channel();

@@ -1,5 +1,5 @@
-//! The delay queue on the system's clock: never early, exactly; late only within a bound so loose that a busy machine keeps
-//! it. And what only the operating system can tell: who was woken, and how much memory is held.
+//! The delay queue on the system's clock: never early, exactly; late only within a bound so loose that a busy machine
+//! keeps it. And what only the operating system can tell: who was woken, and how much memory is held.
 #![allow(clippy::disallowed_methods, reason = "this module is about real time")]
 
 use std::sync::mpsc;

@@ -66,7 +66,8 @@ fn only_real_time_tests_sleep() {
     }
 }
 
-/// Every promise names tests that exist, run, and say that they prove it; and every test that names a promise names one that is written down.
+/// Every promise names tests that exist, run, and say that they prove it; and every test that names a promise names one
+/// that is written down.
 #[test]
 fn every_promise_is_proved_by_a_test_that_exists() {
     let text = fs::read_to_string(repository().join("docs/guarantees.md")).unwrap();
@@ -94,8 +95,8 @@ fn every_promise_is_proved_by_a_test_that_exists() {
     assert!(unknown.is_empty(), "tests name promises that are not written down: {unknown:?}");
 }
 
-/// All tests, and the promises that their comments name. A case of a suite is one if it is in the suite's list; a function that is only called by
-/// tests is none. Of several with one name, all count together.
+/// All tests, and the promises that their comments name. A case of a suite is one if it is in the suite's list; a
+/// function that is only called by tests is none. Of several with one name, all count together.
 fn tests() -> BTreeMap<String, BTreeSet<u32>> {
     let sources = sources("crates");
     let is_suite = |path: &Path| path.ends_with("store_suite.rs") || path.ends_with("signals/suite.rs");
@@ -124,7 +125,8 @@ fn tests() -> BTreeMap<String, BTreeSet<u32>> {
     tests
 }
 
-/// The rule above would see a name that is a helper's, a test that is not run, and one that does not say what it proves.
+/// The rule above would see a name that is a helper's, a test that is not run, and one that does not say what it
+/// proves.
 #[test]
 fn helpers_are_no_tests() {
     let tests = tests();

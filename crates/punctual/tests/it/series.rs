@@ -1,5 +1,5 @@
-//! Series: the grid they keep, what they do about missed ticks and failures, and how they end. On the virtual clock, with
-//! the wall clock stepped where dates and zones are concerned.
+//! Series: the grid they keep, what they do about missed ticks and failures, and how they end. On the virtual clock,
+//! with the wall clock stepped where dates and zones are concerned.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 

@@ -1,9 +1,10 @@
-//! A random storm over a scheduler, for centuries of simulated time: jobs and series of every kind, with every term, that
-//! return, fail, panic, block, wait, have children, are cancelled, dropped, detached and moved about, while the wall clock
-//! is set to and fro. Every job keeps an account of what happened to it, and every number that the scheduler tells is held
-//! against these accounts, again and again while it storms, and in the end.
+//! A random storm over a scheduler, for centuries of simulated time: jobs and series of every kind, with every term,
+//! that return, fail, panic, block, wait, have children, are cancelled, dropped, detached and moved about, while the
+//! wall clock is set to and fro. Every job keeps an account of what happened to it, and every number that the scheduler
+//! tells is held against these accounts, again and again while it storms, and in the end.
 //!
-//! `PUNCTUAL_WEATHER_OPS` says how many operations, `PUNCTUAL_SOAK_SEED` which. A failure names the seed that replays it.
+//! `PUNCTUAL_WEATHER_OPS` says how many operations, `PUNCTUAL_SOAK_SEED` which. A failure names the seed that replays
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 

@@ -111,8 +111,8 @@ fn a_zombie_holds_its_permit_until_it_stops() {
     assert_eq!(acme.snapshot().zombies, 0);
 }
 
-/// C27, and the first defect of the tenant coordinator this grew out of: there, each cancel of queued work leaked a place,
-/// and 51 of them bricked a tenant of 1 running and 50 waiting. Here a cancelled job's place is free at once.
+/// C27, and the first defect of the tenant coordinator this grew out of: there, each cancel of queued work leaked a
+/// place, and 51 of them bricked a tenant of 1 running and 50 waiting. Here a cancelled job's place is free at once.
 #[test]
 fn cancelled_queued_work_leaves_the_tenant_fully_usable() {
     let scheduler = Scheduler::builder().workers(2).build().unwrap();
@@ -221,8 +221,8 @@ fn retry_after_is_exact_when_the_rate_is_the_gate() {
     assert!(slow.now().run(|_| ()).is_ok());
 }
 
-/// C25: the reason says that the rate is the gate. Where a running limit is one too, a place is free when a job has ended,
-/// so the answer is an estimate; where nothing is known of running times there is none.
+/// C25: the reason says that the rate is the gate. Where a running limit is one too, a place is free when a job has
+/// ended, so the answer is an estimate; where nothing is known of running times there is none.
 #[test]
 fn a_rejection_at_the_rate_says_so() {
     let (clock, scheduler) = on_virtual_clock(1);
@@ -336,9 +336,9 @@ fn a_wait_for_a_permit_that_the_waiter_holds_is_refused() {
 }
 
 /// C35. What went wrong: a job that waited inside was counted for its own tenant only if it waited for a job of that
-/// tenant, but the end of its wait was counted in any case, for the tenant of the job it waited for. After one wait across
-/// tenants a tenant believed that fewer of its permits waited than did, and the next wait that could never end was not
-/// noticed. Now the waits themselves are kept, and nothing is counted that could go wrong.
+/// tenant, but the end of its wait was counted in any case, for the tenant of the job it waited for. After one wait
+/// across tenants a tenant believed that fewer of its permits waited than did, and the next wait that could never end
+/// was not noticed. Now the waits themselves are kept, and nothing is counted that could go wrong.
 #[test]
 fn a_wait_for_another_tenant_does_not_hide_one_that_could_never_end() {
     let (clock, scheduler) = on_virtual_clock(8);
@@ -407,8 +407,8 @@ fn a_circle_of_waits_through_two_tenants_is_refused() {
     clock.settle().unwrap();
     both.open();
     clock.settle().unwrap();
-    // `one` waits for b's permit, which `two` holds; `beside` waits for a's, which `one` holds. All can end, as long as `two`
-    // does not wait for a's.
+    // `one` waits for b's permit, which `two` holds; `beside` waits for a's, which `one` holds. All can end, as long as
+    // `two` does not wait for a's.
     assert_eq!((one.wait_timeout(Duration::ZERO), beside.wait_timeout(Duration::ZERO)), (None, None));
     then.open();
     clock.settle().unwrap();
@@ -416,7 +416,8 @@ fn a_circle_of_waits_through_two_tenants_is_refused() {
     assert_eq!((one.wait(), beside.wait()), (Ok(Ok(())), Ok(Ok(()))));
 }
 
-/// C35: workers, too, can be used up by a chain: one waits for a job that runs, and that one for a job that cannot start.
+/// C35: workers, too, can be used up by a chain: one waits for a job that runs, and that one for a job that cannot
+/// start.
 #[test]
 fn a_chain_of_waits_may_not_use_up_the_workers() {
     let (clock, scheduler) = on_virtual_clock(2);
@@ -481,8 +482,8 @@ fn a_wait_that_will_end_is_not_refused() {
     assert!(matches!((one, two), (Err(JobError::Expired { .. }), Err(JobError::Expired { .. }))));
 }
 
-/// C35: a permit takes no worker, so a job may wait for one with the only worker there is; but not for that of a tenant whose
-/// last one it holds.
+/// C35: a permit takes no worker, so a job may wait for one with the only worker there is; but not for that of a tenant
+/// whose last one it holds.
 #[test]
 fn a_job_may_wait_for_a_permit_that_it_does_not_hold_up() {
     let (clock, scheduler) = on_virtual_clock(1);
@@ -642,8 +643,8 @@ fn cancelling_a_tenant_counts_what_was_still_wanted() {
     drop((zombie, running, later, series));
 }
 
-/// C26, and the second defect of the coordinator this grew out of: there, a worker that threw never freed its slot. A permit
-/// is free after a panic, wherever it happens.
+/// C26, and the second defect of the coordinator this grew out of: there, a worker that threw never freed its slot. A
+/// permit is free after a panic, wherever it happens.
 #[test]
 fn a_job_that_panics_frees_its_permit() {
     let (clock, scheduler) = on_virtual_clock(2);
@@ -697,8 +698,8 @@ fn a_late_result_is_discarded() {
     assert_eq!((finished.succeeded, finished.expired, finished.total()), (1, 1, 2));
 }
 
-/// C28, C30, and the third: there, the caller's time-out was an idle timer that every message put off. Here the caller's
-/// future fails at its deadline, to the nanosecond, whatever happens before.
+/// C28, C30, and the third: there, the caller's time-out was an idle timer that every message put off. Here the
+/// caller's future fails at its deadline, to the nanosecond, whatever happens before.
 #[test]
 fn the_callers_future_fails_at_its_deadline_and_not_later() {
     let (clock, scheduler) = on_virtual_clock(2);
@@ -733,8 +734,8 @@ fn the_callers_future_fails_at_its_deadline_and_not_later() {
     drop(held);
 }
 
-/// C26: what another runtime does with a future, or fails to do, costs no permit of the tenant. One that leaks it keeps the
-/// permit, for nobody can know that it will never run again.
+/// C26: what another runtime does with a future, or fails to do, costs no permit of the tenant. One that leaks it keeps
+/// the permit, for nobody can know that it will never run again.
 #[test]
 fn a_runtime_that_drops_or_panics_costs_no_permit() {
     let spawners: [fn(BoxFuture); 3] = [

@@ -1,4 +1,5 @@
-//! Who is next, through the real dispatcher: shares by weight under contention, whatever arrives, is cancelled or costs.
+//! Who is next, through the real dispatcher: shares by weight under contention, whatever arrives, is cancelled or
+//! costs.
 
 #![allow(clippy::unwrap_used, reason = "these are tests, their helpers included")]
 
@@ -134,9 +135,9 @@ fn drift(starts: &[Start], (i, j): (usize, usize), weights: (u32, u32)) -> f64 {
     most - least
 }
 
-/// C31, for each pair that no cap holds back, over every interval in which both have work. Service counts at the start, so
-/// with one worker the bound is one job of each; with more, threads may note their starts in another order than they were
-/// given them. Both are within the promised (D + 1) times.
+/// C31, for each pair that no cap holds back, over every interval in which both have work. Service counts at the start,
+/// so with one worker the bound is one job of each; with more, threads may note their starts in another order than they
+/// were given them. Both are within the promised (D + 1) times.
 fn assert_fair(starts: &[Start], parties: &[Party], since: &[usize], workers: usize) {
     let last = |party: usize| starts.iter().rposition(|&(who, _)| who == party).unwrap_or(0);
     let free = |party: &Party| party.cap.is_none_or(|cap| cap >= workers);
@@ -187,8 +188,8 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// C31: a thousand tenants, the first with two hundred times the load of the last: while all have work, all get the same by
-/// weight.
+/// C31: a thousand tenants, the first with two hundred times the load of the last: while all have work, all get the
+/// same by weight.
 #[test]
 fn a_thousand_tenants_with_skewed_load_get_equal_shares() {
     const TENANTS: usize = 1_000;
@@ -291,8 +292,8 @@ fn a_newcomer_goes_before_all_who_are_in_their_turns() {
     drop(held);
 }
 
-/// C31: a share counts what was started, not what was submitted: work that is cancelled in the line costs nothing, and its
-/// tenant is not set back by it.
+/// C31: a share counts what was started, not what was submitted: work that is cancelled in the line costs nothing, and
+/// its tenant is not set back by it.
 #[test]
 fn cancelled_work_costs_nothing_of_the_share() {
     let (clock, scheduler) = on_virtual_clock(1);

@@ -120,7 +120,8 @@ fn sixty_four_threads_race_into_the_places_exactly() {
                         if let Ok(job) = job {
                             accepted.lock().unwrap().push(job);
                         }
-                        // Alarms that fall due all the time: a due job may have to stand behind them, and counts all the same.
+                        // Alarms that fall due all the time: a due job may have to stand behind them, and counts all
+                        // the same.
                         scheduler.after(Duration::from_nanos(200)).run(|_| ()).unwrap().detach();
                     }
                     barrier.wait();
@@ -161,9 +162,9 @@ impl Wake for Submitter {
     }
 }
 
-/// C23. What went wrong: what is due at its submit stands behind all alarms that are due already. If some of them were yet to
-/// be handled it stood among them, and counted as not due, so that more were accepted than there were places. Here the
-/// submits come from wakers, which are called between two batches of very many alarms of one instant.
+/// C23. What went wrong: what is due at its submit stands behind all alarms that are due already. If some of them were
+/// yet to be handled it stood among them, and counted as not due, so that more were accepted than there were places.
+/// Here the submits come from wakers, which are called between two batches of very many alarms of one instant.
 #[test]
 fn a_due_job_that_stands_behind_alarms_counts_as_waiting() {
     let clock = VirtualClock::with_patience(SOON);
@@ -184,8 +185,8 @@ fn a_due_job_that_stands_behind_alarms_counts_as_waiting() {
     submitter.accepted.lock().unwrap().clear();
 }
 
-/// C23, C27: as many threads as there are places, each with one job at a time. Whoever has left gets in again: no place is
-/// counted a moment too long, and nobody is ever refused.
+/// C23, C27: as many threads as there are places, each with one job at a time. Whoever has left gets in again: no place
+/// is counted a moment too long, and nobody is ever refused.
 #[test]
 fn who_leaves_a_place_gets_it_again() {
     const THREADS: usize = 64;
@@ -222,8 +223,8 @@ fn who_leaves_a_place_gets_it_again() {
     assert_eq!((acme.snapshot().rejected, acme.snapshot().finished.total() as usize), (0, tries * THREADS));
 }
 
-/// C23, C26, C34: limits change under load. From the moment that a lower limit has drained down, the jobs themselves never
-/// count more than it allows; and in the end every limit is fully usable.
+/// C23, C26, C34: limits change under load. From the moment that a lower limit has drained down, the jobs themselves
+/// never count more than it allows; and in the end every limit is fully usable.
 #[test]
 fn limits_that_change_under_load_are_never_exceeded() {
     let rounds = from_env("PUNCTUAL_RACE_OPS", 100_000) / 5_000;
@@ -523,7 +524,8 @@ impl Storm {
     }
 }
 
-/// C23, C24, C26, C34, C36: every submit is answered as promised, no limit is exceeded, the sums are right at every moment.
+/// C23, C24, C26, C34, C36: every submit is answered as promised, no limit is exceeded, the sums are right at every
+/// moment.
 #[test]
 fn a_storm_of_everything_keeps_every_promise_of_a_tenant() {
     let (ops, first) = (from_env("PUNCTUAL_RACE_OPS", 100_000) / 200, from_env("PUNCTUAL_SOAK_SEED", 1));

@@ -1,5 +1,5 @@
-//! A service that renders documents for tenants, over HTTP: 429 when a tenant's backlog is full, 503 when its turn did not
-//! come in time, and no page is rendered for a client that is gone.
+//! A service that renders documents for tenants, over HTTP: 429 when a tenant's backlog is full, 503 when its turn did
+//! not come in time, and no page is rendered for a client that is gone.
 //!
 //! Without arguments it plays a few requests against itself and ends; `--listen 127.0.0.1:8080` serves until ctrl-C:
 //! `curl -N -H 'x-tenant: acme' http://127.0.0.1:8080/render/5`

@@ -1,10 +1,10 @@
 //! The service: a router with a tenant in front of each request, and a loop that notices when clients go.
 //!
 //! # When is a client gone?
-//! A client that closes its end and one that only says "I have sent all I will send" (a half-close) look alike: both send a
-//! FIN. hyper's default, and so that of `axum::serve`, is to take either for gone, which breaks off answers that are still
-//! waited for. With `half_close(true)` hyper reads no more while it answers, so that it would notice a reset only when it
-//! writes. Here the three cases are told apart:
+//! A client that closes its end and one that only says "I have sent all I will send" (a half-close) look alike: both
+//! send a FIN. hyper's default, and so that of `axum::serve`, is to take either for gone, which breaks off answers that
+//! are still waited for. With `half_close(true)` hyper reads no more while it answers, so that it would notice a reset
+//! only when it writes. Here the three cases are told apart:
 //!
 //! | the client | what it sends | what happens |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! The enqueues of the durable benchmark on apalis, with the settings its `setup` makes. One call measures one work and prints one line.
+//! The enqueues of the durable benchmark on apalis, with the settings its `setup` makes. One call measures one work and
+//! prints one line.
 //!
 //! The settings belong to a connection and `setup` makes them on one, so the pool has one: they hold for all there is.
 

@@ -1,6 +1,8 @@
-//! How fast durable jobs are in a file, through the whole engine; the enqueues beside apalis. Every number waits for the disk.
+//! How fast durable jobs are in a file, through the whole engine; the enqueues beside apalis. Every number waits for
+//! the disk.
 //!
-//! Every (work, peer, run) is a process of its own with a file of its own, one at a time; runs go round all works in turn.
+//! Every (work, peer, run) is a process of its own with a file of its own, one at a time; runs go round all works in
+//! turn.
 //!
 //! ```text
 //! cargo run --release -p punctual-bench --bin durable                  everything, in a folder below the temporary one

@@ -1,5 +1,5 @@
-//! How fast the store in a file is, by itself. Beside each rate the CPU time of the whole process for each job, callers included:
-//! what is left where others use the machine.
+//! How fast the store in a file is, by itself. Beside each rate the CPU time of the whole process for each job, callers
+//! included: what is left where others use the machine.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! The physical limit: one narrow table, a batch claimed and a batch deleted. No fairness, no limits, no fences, no retries, no history. What
-//! a store does beyond this is what it costs. And the same with what every store that can answer for its jobs has to add: what is deleted is kept, and found by its id.
+//! The physical limit: one narrow table, a batch claimed and a batch deleted. No fairness, no limits, no fences, no
+//! retries, no history. What a store does beyond this is what it costs. And the same with what every store that can
+//! answer for its jobs has to add: what is deleted is kept, and found by its id.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! How fast durable jobs are in PostgreSQL, through the whole engine, beside the physical limit and other libraries. The server waits
-//! for the disk at every commit.
+//! How fast durable jobs are in PostgreSQL, through the whole engine, beside the physical limit and other libraries.
+//! The server waits for the disk at every commit.
 //!
-//! Every (work, peer, run) is a process of its own in a database of its own, one at a time; runs go round all works in turn. The server is started
-//! for the run and gone afterwards.
+//! Every (work, peer, run) is a process of its own in a database of its own, one at a time; runs go round all works in
+//! turn. The server is started for the run and gone afterwards.
 //!
 //! ```text
 //! cargo run --release -p punctual-bench --bin postgres                  everything

@@ -1,4 +1,5 @@
-//! The works on `Jobs` over a database: those that any store can do, and those of many tenants, many nodes and a server.
+//! The works on `Jobs` over a database: those that any store can do, and those of many tenants, many nodes and a
+//! server.
 
 use std::sync::mpsc;
 use std::thread;
@@ -73,7 +74,8 @@ fn drain_by_many(work: &Work, place: &Databases) -> Result<Sample> {
         let told = nodes::told(&Sample::parse(&node.answer()?)?);
         (spent, jobs) = (spent + told.0, jobs + told.1);
     }
-    // A node that found nothing to do has answered, and may have run some more since: those whose tenant was at its limit by others.
+    // A node that found nothing to do has answered, and may have run some more since: those whose tenant was at its
+    // limit by others.
     while jobs < work.jobs && meter.elapsed() < Duration::from_secs(300) {
         thread::sleep(Duration::from_millis(1));
         jobs = wait(store.totals())?.ended[&Outcome::Succeeded];
@@ -94,7 +96,8 @@ fn latency_far(work: &Work, place: &Databases) -> Result<Sample> {
     Sample::parse(&node.answer()?)
 }
 
-/// How the rate changes, with jobs that come as others end, while somebody keeps a snapshot open: nothing that is dead can be cleared away.
+/// How the rate changes, with jobs that come as others end, while somebody keeps a snapshot open: nothing that is dead
+/// can be cleared away.
 fn windows(work: &Work, place: &Databases) -> Result<Sample> {
     let jobs = filled(work, place)?;
     place.settle()?;

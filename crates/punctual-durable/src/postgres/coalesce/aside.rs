@@ -1,7 +1,8 @@
-//! Those whose enqueues wait for a lock that somebody holds: a caller's transaction that has enqueued for the same bounded tenant, with the same unique key or the same id, and is not over.
+//! Those whose enqueues wait for a lock that somebody holds: a caller's transaction that has enqueued for the same
+//! bounded tenant, with the same unique key or the same id, and is not over.
 //!
-//! Who went together is told apart by halves, so that those who need not wait do not. Who is left tries again and again, each time for a moment: a call that waited on would
-//! keep a connection from others, who need no lock.
+//! Who went together is told apart by halves, so that those who need not wait do not. Who is left tries again and
+//! again, each time for a moment: a call that waited on would keep a connection from others, who need no lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -43,7 +44,8 @@ impl Aside {
         }
         let Place { common, id } = ask.place();
         let Some(ids) = self.places.get_mut(&common) else { return Some(ask) };
-        // One who gave an id may wait for that, and for nothing that concerns others; two wait for what they have in common.
+        // One who gave an id may wait for that, and for nothing that concerns others; two wait for what they have in
+        // common.
         if ids.len() == 1 && !ids.contains_key(&None) && !ids.contains_key(&id) {
             return Some(ask);
         }

@@ -1,11 +1,12 @@
--- Instants are microseconds since 1970, cut to 4e18 ("never"), so that adding two of them cannot overflow. Lengths of time are
--- nanoseconds. A job is in exactly one of `sched`, `job` and `history`, and their columns are the same, so that it moves by
--- `INSERT INTO ... SELECT`.
+-- Instants are microseconds since 1970, cut to 4e18 ("never"), so that adding two of them cannot overflow. Lengths of
+-- time are nanoseconds. A job is in exactly one of `sched`, `job` and `history`, and their columns are the same, so
+-- that it moves by `INSERT INTO ... SELECT`.
 
 -- The order of arrival of jobs, and the order in which tenants were heard of.
 CREATE SEQUENCE arrival;
 
--- Jobs that are due: ready and running. Small, whatever is parked in `sched`, so that its vacuum is quick and its indexes short.
+-- Jobs that are due: ready and running. Small, whatever is parked in `sched`, so that its vacuum is quick and its
+-- indexes short.
 CREATE TABLE job (
     id            uuid NOT NULL,
     seq           bigint NOT NULL,
@@ -60,21 +61,24 @@ CREATE TABLE job (
 -- Jobs that wait for their due instant, the first time or for another attempt.
 CREATE TABLE sched (LIKE job);
 
--- Jobs that ended. Those that succeeded are many and kept for a short time: one table a day, dropped whole, which leaves nothing to vacuum
--- (`history_undated` is for days that have no table). The others are few and kept for different times.
+-- Jobs that ended. Those that succeeded are many and kept for a short time: one table a day, dropped whole, which
+-- leaves nothing to vacuum (`history_undated` is for days that have no table). The others are few and kept for
+-- different times.
 CREATE TABLE history (LIKE job) PARTITION BY LIST (outcome);
 CREATE TABLE history_succeeded PARTITION OF history FOR VALUES IN ('succeeded') PARTITION BY RANGE (since);
 CREATE TABLE history_undated PARTITION OF history_succeeded DEFAULT;
 CREATE TABLE history_other PARTITION OF history DEFAULT;
 
 ALTER TABLE job ADD PRIMARY KEY (id);
--- A claim writes a row anew beside the old one, in the same page, and touches no index: so no index says what runs, and half a page is free.
+-- A claim writes a row anew beside the old one, in the same page, and touches no index: so no index says what runs, and
+-- half a page is free.
 ALTER TABLE job SET (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX job_order ON job (tenant, kind, order_at, seq);
 CREATE INDEX job_expires ON job (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX job_alone ON job (id) WHERE alone;
 
--- What each node was given, one row a claim. Some of it may have ended since; the node's next heartbeat strikes that out.
+-- What each node was given, one row a claim. Some of it may have ended since; the node's next heartbeat strikes that
+-- out.
 CREATE TABLE run (node bigint NOT NULL, ids uuid[] NOT NULL) WITH (autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE run ALTER ids SET STORAGE EXTERNAL;
 CREATE INDEX run_node ON run (node);
@@ -86,8 +90,8 @@ CREATE INDEX sched_tenant ON sched (tenant, id);
 
 CREATE INDEX history_id ON history (id);
 CREATE INDEX history_tenant ON history (tenant, id);
--- What is deleted one by one is found by its age. Days go whole and need no such index, which would be a tenth of what it costs to end a job; for those who keep jobs that
--- succeeded for less than a day `index_days` makes it.
+-- What is deleted one by one is found by its age. Days go whole and need no such index, which would be a tenth of what
+-- it costs to end a job; for those who keep jobs that succeeded for less than a day `index_days` makes it.
 CREATE INDEX history_other_ended ON history_other (outcome, since);
 CREATE INDEX history_undated_since ON history_undated (since);
 
@@ -123,9 +127,9 @@ CREATE TYPE choice AS (
     next_seq  bigint[]
 );
 
--- Who is accounted: policy, turn, numbers. Written by claims, which lock it and never wait for it, and by whoever changes the
--- policy. Enqueue, finish and cancel do not touch it: what they change is told by `ledger`, so a caller's long transaction
--- holds nobody back.
+-- Who is accounted: policy, turn, numbers. Written by claims, which lock it and never wait for it, and by whoever
+-- changes the policy. Enqueue, finish and cancel do not touch it: what they change is told by `ledger`, so a caller's
+-- long transaction holds nobody back.
 CREATE TABLE tenant (
     name          text COLLATE "C" PRIMARY KEY,
     -- Between equals the one that was heard of first goes first.
@@ -145,7 +149,8 @@ CREATE TABLE tenant (
     rate_next     bigint NOT NULL DEFAULT 0,
     -- Virtual time at which what it was given ends: service received, divided by weight.
     finish        numeric NOT NULL DEFAULT 0,
-    -- The kinds that may have ready jobs, and where those of each begin: none has a lower key, unless a row of `ledger` says so.
+    -- The kinds that may have ready jobs, and where those of each begin: none has a lower key, unless a row of `ledger`
+    -- says so.
     kinds         text[] COLLATE "C" NOT NULL DEFAULT '{}',
     first_at      bigint[] NOT NULL DEFAULT '{}',
     first_seq     bigint[] NOT NULL DEFAULT '{}',
@@ -165,8 +170,9 @@ CREATE TABLE tenant (
 CREATE INDEX tenant_has_work ON tenant (name) WHERE has_work;
 CREATE INDEX tenant_rated ON tenant (name) WHERE has_work AND rate_gap IS NOT NULL;
 
--- What has changed for a tenant since the last claim that looked at it. Numbers are differences; a tenant's true numbers are those in
--- `tenant` and the sum of these. `kind`, `order_at` and `seq` name the first of the jobs that became ready; `seq` also says when a tenant was first heard of.
+-- What has changed for a tenant since the last claim that looked at it. Numbers are differences; a tenant's true
+-- numbers are those in `tenant` and the sum of these. `kind`, `order_at` and `seq` name the first of the jobs that
+-- became ready; `seq` also says when a tenant was first heard of.
 CREATE TABLE ledger (
     id        bigint NOT NULL DEFAULT nextval('arrival'),
     tenant    text COLLATE "C" NOT NULL,
@@ -206,7 +212,8 @@ CREATE INDEX interest_node ON interest (node);
 CREATE TABLE waiter (job uuid NOT NULL, node bigint NOT NULL, PRIMARY KEY (job, node));
 CREATE INDEX waiter_node ON waiter (node);
 
--- Processes that are alive, or were a moment ago. A node's lease is its row: what it runs is its own until `expires_at`.
+-- Processes that are alive, or were a moment ago. A node's lease is its row: what it runs is its own until
+-- `expires_at`.
 CREATE TABLE node (
     id         bigint PRIMARY KEY,
     name       text NOT NULL,
@@ -218,8 +225,8 @@ CREATE TABLE node (
     clock_offset bigint NOT NULL DEFAULT 0,
     -- What was asked for in an era before this one, and is done only now, gives it nothing.
     era        bigint NOT NULL DEFAULT 0,
-    -- Virtual time as far as its claims have brought it. The present is the greatest of all: so claims of different nodes do not
-    -- wait for each other at one row.
+    -- Virtual time as far as its claims have brought it. The present is the greatest of all: so claims of different
+    -- nodes do not wait for each other at one row.
     turn       numeric NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
@@ -249,5 +256,6 @@ CREATE TABLE schedule (
 CREATE INDEX schedule_next ON schedule (next) WHERE next IS NOT NULL AND NOT paused;
 CREATE INDEX schedule_tenant ON schedule (tenant);
 
--- The roles that were given rights, and which: 1 to enqueue, 2 to work, 3 to manage. What a newer version adds is opened to them too.
+-- The roles that were given rights, and which: 1 to enqueue, 2 to work, 3 to manage. What a newer version adds is
+-- opened to them too.
 CREATE TABLE granted (role text PRIMARY KEY, rank int NOT NULL);

@@ -1,6 +1,7 @@
--- Writes down in the rows of tenants the numbers that the ledger has told since, except of new work, which is for `absorb_work`. For tenants
--- whose rows are locked: a row that another transaction has is absorbed by it or later. After the locks, in a statement of its own: its
--- snapshot shows every job whose ledger row it takes away, so no job is ever without either.
+-- Writes down in the rows of tenants the numbers that the ledger has told since, except of new work, which is for
+-- `absorb_work`. For tenants whose rows are locked: a row that another transaction has is absorbed by it or later.
+-- After the locks, in a statement of its own: its snapshot shows every job whose ledger row it takes away, so no job is
+-- ever without either.
 CREATE OR REPLACE FUNCTION absorb(names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

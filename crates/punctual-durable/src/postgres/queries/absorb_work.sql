@@ -1,5 +1,5 @@
--- Writes down in the rows of tenants, as `absorb` does, what the ledger tells of new work: how many became ready, and where the queue of their kind
--- begins now. A row of the ledger that names a kind counts ready jobs and nothing else.
+-- Writes down in the rows of tenants, as `absorb` does, what the ledger tells of new work: how many became ready, and
+-- where the queue of their kind begins now. A row of the ledger that names a kind counts ready jobs and nothing else.
 CREATE OR REPLACE FUNCTION absorb_work(names text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

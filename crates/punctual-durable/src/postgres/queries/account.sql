@@ -1,7 +1,9 @@
--- Tells the ledger what a change means for the tenants: one row per tenant, and one more per kind of which something became ready.
--- An end counts when it comes, and is not taken back by a redrive; `kept` is what is there to be read. What is to be forgotten has no
--- end to count. The least `order_at` with the least `seq` may name a place before the first job: a claim looks there in vain, which
--- is harmless. (Not in SQL: such a function would be planned anew by every query that calls it.)
+-- Tells the ledger what a change means for the tenants: one row per tenant, and one more per kind of which something
+-- became ready.
+-- An end counts when it comes, and is not taken back by a redrive; `kept` is what is there to be read. What is to be
+-- forgotten has no end to count. The least `order_at` with the least `seq` may name a place before the first job: a
+-- claim looks there in vain, which is harmless. (Not in SQL: such a function would be planned anew by every query that
+-- calls it.)
 CREATE OR REPLACE FUNCTION account(before job[], after job[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

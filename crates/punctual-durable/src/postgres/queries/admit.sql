@@ -1,8 +1,10 @@
--- May a job enter? Exact counts against exact bounds. Null if it may, otherwise which bound, its value and its limit, and how long (ns)
--- until the tenant's rate allows a start, if that is the gate. Enqueues of a bounded tenant take turns (`take_turns`), each until its
--- transaction ends: so none is counted before it is certain, and a caller's open transaction holds back only enqueues of the same bounded
--- tenant. What leaves is counted at once. `without` is the stage of a job that the new one would replace. `load` is what the tenant has, if whoever has the
--- turn has counted before: a batch counts once, and not once for each job what those before it wrote.
+-- May a job enter? Exact counts against exact bounds. Null if it may, otherwise which bound, its value and its limit,
+-- and how long (ns)
+-- until the tenant's rate allows a start, if that is the gate. Enqueues of a bounded tenant take turns (`take_turns`),
+-- each until its transaction ends: so none is counted before it is certain, and a caller's open transaction holds back
+-- only enqueues of the same bounded tenant. What leaves is counted at once. `without` is the stage of a job that the
+-- new one would replace. `load` is what the tenant has, if whoever has the turn has counted before: a batch counts
+-- once, and not once for each job what those before it wrote.
 CREATE OR REPLACE FUNCTION admit(of_tenant text, new_stage text, without text, t bigint, INOUT load bigint[],
                                  OUT status text, OUT count bigint, OUT max bigint, OUT retry_after bigint)
 LANGUAGE plpgsql AS $$
@@ -29,8 +31,9 @@ BEGIN
         PERFORM pg_advisory_xact_lock(hashtextextended(current_schema() || '/admit/' || of_tenant, 0));
         -- A statement of its own: its snapshot is taken after the lock, and shows what those before committed.
         SELECT ARRAY[n.scheduled, n.ready, n.running], n.told INTO load, told FROM numbers(of_tenant) n;
-        -- Nodes take in what the ledger tells; where none lives, whoever enqueues does, or each would have more to count than the one before. Not in a transaction that is older than this
-        -- call, as far as can be told, and may last: from here to its end the claims of a node that comes meanwhile pass the tenant by.
+        -- Nodes take in what the ledger tells; where none lives, whoever enqueues does, or each would have more to
+        -- count than the one before. Not in a transaction that is older than this call, as far as can be told, and may
+        -- last: from here to its end the claims of a node that comes meanwhile pass the tenant by.
         IF told >= told_max AND pg_current_xact_id_if_assigned() IS NULL AND statement_timestamp() - transaction_timestamp() < interval '1 millisecond'
            AND NOT EXISTS (SELECT FROM node n WHERE n.workers > 0 AND n.expires_at > t) THEN
             PERFORM FROM tenant o WHERE o.name = of_tenant FOR NO KEY UPDATE SKIP LOCKED;

@@ -1,11 +1,12 @@
--- Stops wanting a job. Answers the stage it was in, or the outcome that was settled before; no row if there is no such job. A job that
--- is redriven while somebody cancels it is live again at the second look.
+-- Stops wanting a job. Answers the stage it was in, or the outcome that was settled before; no row if there is no such
+-- job. A job that is redriven while somebody cancels it is live again at the second look.
 CREATE OR REPLACE FUNCTION cancel(job_id uuid, cause text, at bigint DEFAULT NULL) RETURNS TABLE (was text, outcome text)
 LANGUAGE plpgsql AS $$
 DECLARE
     t bigint := present(at);
 BEGIN
-    -- Its own row before those of others, which are skipped if somebody has them: who has some and waits for one more may be waited for.
+    -- Its own row before those of others, which are skipped if somebody has them: who has some and waits for one more
+    -- may be waited for.
     PERFORM lock_job(job_id);
     PERFORM catch_up(t);
     LOOP

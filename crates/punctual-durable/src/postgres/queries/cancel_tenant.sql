@@ -1,6 +1,6 @@
--- Cancels everything of a tenant; answers how many jobs it was. Those that wait go many at a time; those that run, or have moved from
--- one table to another meanwhile, one by one. What is past its time has expired, and is not counted. What time has brought to others is left to others: this may
--- take seconds.
+-- Cancels everything of a tenant; answers how many jobs it was. Those that wait go many at a time; those that run, or
+-- have moved from one table to another meanwhile, one by one. What is past its time has expired, and is not counted.
+-- What time has brought to others is left to others: this may take seconds.
 CREATE OR REPLACE FUNCTION cancel_tenant(tenant text, at bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

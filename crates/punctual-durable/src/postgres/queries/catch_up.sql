@@ -1,5 +1,5 @@
--- What time has brought, so that every answer is as of now whether or not somebody tends the store. Two looks into an index when
--- nothing is due.
+-- What time has brought, so that every answer is as of now whether or not somebody tends the store. Two looks into an
+-- index when nothing is due.
 CREATE OR REPLACE FUNCTION catch_up(t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,6 @@
--- What time has brought to some tenants, and to nobody else: for those who go on to wait for others, or for long, and would keep the jobs of strangers from their start
--- meanwhile. Of all that is due it looks at the first 2,000: there are more only if nobody has claimed or tended for long.
+-- What time has brought to some tenants, and to nobody else: for those who go on to wait for others, or for long, and
+-- would keep the jobs of strangers from their start meanwhile. Of all that is due it looks at the first 2,000: there
+-- are more only if nobody has claimed or tended for long.
 CREATE OR REPLACE FUNCTION catch_up_of(names text[], t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- Writes down for `claim` what tenants were given, what that costs them, and where their ready jobs begin now. Of a tenant with one queue the choice says that; each queue of
--- others is asked. (The plans are made with the settings of `claim`, which alone calls it.)
+-- Writes down for `claim` what tenants were given, what that costs them, and where their ready jobs begin now. Of a
+-- tenant with one queue the choice says that; each queue of others is asked. (The plans are made with the settings of
+-- `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION charge(chosen choice, open_kinds text[], t_ns bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

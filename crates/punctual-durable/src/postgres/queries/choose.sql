@@ -1,7 +1,9 @@
--- Chooses for `claim` the next n jobs of these tenants, whose rows are locked, in fair order: the k-th job of a tenant starts, in virtual time, where the one before ends; all
--- candidates get their start at once, and the least before the frontier go. The first start that was not looked at is the frontier: that of a tenant that is not served, or
--- of a job behind a share. Read without locks, one job more of each queue than may be taken, so that it is known where the queue goes on; whether what was chosen can be had is
--- for the caller to see, and what it could not judge is odd. (Its plans are made with the settings of `claim`, which alone calls it.)
+-- Chooses for `claim` the next n jobs of these tenants, whose rows are locked, in fair order: the k-th job of a tenant
+-- starts, in virtual time, where the one before ends; all candidates get their start at once, and the least before the
+-- frontier go. The first start that was not looked at is the frontier: that of a tenant that is not served, or of a job
+-- behind a share. Read without locks, one job more of each queue than may be taken, so that it is known where the queue
+-- goes on; whether what was chosen can be had is for the caller to see, and what it could not judge is odd. (Its plans
+-- are made with the settings of `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION choose(names text[], served bigint, n bigint, weights numeric, open_kinds text[], v numeric, t bigint) RETURNS choice
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

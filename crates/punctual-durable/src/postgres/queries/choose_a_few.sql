@@ -1,5 +1,6 @@
--- Chooses for `claim`, of very many tenants, some jobs of each that is served: its share of n as one, all of which starts where the first does. Nothing is put in order but
--- what is taken of each. Read without locks, as in `choose`. (Its plans are made with the settings of `claim`, which alone calls it.)
+-- Chooses for `claim`, of very many tenants, some jobs of each that is served: its share of n as one, all of which
+-- starts where the first does. Nothing is put in order but what is taken of each. Read without locks, as in `choose`.
+-- (Its plans are made with the settings of `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION choose_a_few(names text[], served bigint, n bigint, weights numeric, open_kinds text[], v numeric, t bigint) RETURNS choice
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,5 +1,6 @@
--- Chooses for `claim` as `choose` does, when some of what is read may not be had: candidates are locked as they are read, and those that somebody else has are skipped, as are
--- expired ones; no kind gets more than its room, and of the jobs with a last chance at most one goes. Where queues go on is not said. (Its plans are made with the settings of
+-- Chooses for `claim` as `choose` does, when some of what is read may not be had: candidates are locked as they are
+-- read, and those that somebody else has are skipped, as are expired ones; no kind gets more than its room, and of the
+-- jobs with a last chance at most one goes. Where queues go on is not said. (Its plans are made with the settings of
 -- `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION choose_with_care(names text[], served bigint, n bigint, open_kinds text[], open_rooms bigint[], is_tight boolean, may_alone boolean,
                                             v numeric, t bigint) RETURNS choice

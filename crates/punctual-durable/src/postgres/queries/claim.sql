@@ -1,18 +1,23 @@
--- Gives ready jobs to a node: tenants in fair order, within a tenant by (order_at, seq), as far as limits, rates and the room for each
--- kind allow. docs/design/postgres.md proves what it promises; in short:
--- Rows of tenants are locked in the order of their turn, those that others have are skipped, so claims do not wait for each other.
--- Who holds a tenant's row is the only one who starts its jobs, and sees in a snapshot taken after the lock every run that ended: so
--- no limit is ever exceeded.
--- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All candidates get
--- their start at once and the least go; what is taken lies before the frontier, the first start that was not looked at. Usually one
--- round is enough; another follows when a tenant has less than its share, or the room for a kind is used up.
--- `asked` names each kind once, and `rooms` how many of it there may be: at least one. `max_ahead` may fall due up to `ahead` microseconds from now.
--- `spare` of the jobs wait at the node until a worker is free, in a moment. They are given only if nobody misses them meanwhile: no tenant that is served has a
--- rate, or would be nearer to its limit than half of it.
--- A node that did not hear the answer to a claim begins another era: what was asked `of_era` gives it nothing from then on.
--- There are several ways to choose. One tenant with one queue has nothing but its own order. Several are read without locks, one job
--- more of each than it may have, so that it is known where its queue goes on; then what is taken is locked. If that is not all to be had (somebody has locked one, one
--- has expired), or rooms are tight, it is done again with care: what is read is locked, and each queue is asked where it goes on. All these give the same. Of very many
+-- Gives ready jobs to a node: tenants in fair order, within a tenant by (order_at, seq), as far as limits, rates and
+-- the room for each kind allow. docs/design/postgres.md proves what it promises; in short:
+-- Rows of tenants are locked in the order of their turn, those that others have are skipped, so claims do not wait for
+-- each other.
+-- Who holds a tenant's row is the only one who starts its jobs, and sees in a snapshot taken after the lock every run
+-- that ended: so no limit is ever exceeded.
+-- Turns are start-time fair queueing: the k-th job of a tenant starts, in virtual time, where the one before ends. All
+-- candidates get their start at once and the least go; what is taken lies before the frontier, the first start that was
+-- not looked at. Usually one round is enough; another follows when a tenant has less than its share, or the room for a
+-- kind is used up.
+-- `asked` names each kind once, and `rooms` how many of it there may be: at least one. `max_ahead` may fall due up to
+-- `ahead` microseconds from now.
+-- `spare` of the jobs wait at the node until a worker is free, in a moment. They are given only if nobody misses them
+-- meanwhile: no tenant that is served has a rate, or would be nearer to its limit than half of it.
+-- A node that did not hear the answer to a claim begins another era: what was asked `of_era` gives it nothing from then
+-- on.
+-- There are several ways to choose. One tenant with one queue has nothing but its own order. Several are read without
+-- locks, one job more of each than it may have, so that it is known where its queue goes on; then what is taken is
+-- locked. If that is not all to be had (somebody has locked one, one has expired), or rooms are tight, it is done again
+-- with care: what is read is locked, and each queue is asked where it goes on. All these give the same. Of very many
 -- tenants some get a few jobs each at once, which is as fair over time: a batch more or less.
 CREATE OR REPLACE FUNCTION claim(to_node bigint, max_jobs bigint, asked text[], rooms bigint[], at bigint DEFAULT NULL,
                                  ahead bigint DEFAULT 0, max_ahead bigint DEFAULT 0, spare bigint DEFAULT 0, of_era bigint DEFAULT NULL)
@@ -64,7 +69,8 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a claim needs a new snapshot for each statement: read committed, not %', current_setting('transaction_isolation');
     END IF;
-    -- Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more than all that this one does.
+    -- Only a node that has joined can hold a lease. As much as can be in one statement: making one ready costs more
+    -- than all that this one does.
     SELECT EXISTS (SELECT FROM sched WHERE due <= t), EXISTS (SELECT FROM sched WHERE due > t AND due <= t + ahead), EXISTS (SELECT FROM ledger WHERE kind IS NOT NULL),
            EXISTS (SELECT FROM tenant p WHERE p.has_work), EXISTS (SELECT FROM job WHERE alone AND stage = 'ready'),
            greatest((SELECT max(o.turn) FROM node o), (SELECT g.at FROM turn g))
@@ -79,7 +85,8 @@ BEGIN
         has_chance := EXISTS (SELECT FROM job WHERE alone AND stage = 'ready');
     END IF;
 
-    -- Only new work is looked for here. That runs have ended is taken in when it counts, below, or at leisure, by `tend`.
+    -- Only new work is looked for here. That runs have ended is taken in when it counts, below, or at leisure, by
+    -- `tend`.
     IF has_due OR has_news THEN
         is_contended := take_news(true);
         may_wait := false;
@@ -95,8 +102,10 @@ BEGIN
     END IF;
 
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
-        -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part of what is wanted.
-        -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so thousands of them are through in a few rounds.
+        -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part
+        -- of what is wanted.
+        -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so
+        -- thousands of them are through in a few rounds.
         served := greatest(ceil(n / least(greatest(n / 16, 1), 4)::numeric), cardinality(tried));
         SELECT * INTO names, full_names, weights, is_near FROM whose_turn(served, is_thorough, open_kinds, tried, n, n_spare, v, t_ns);
         IF NOT is_thorough AND cardinality(names) <= served THEN
@@ -112,7 +121,8 @@ BEGIN
             t_ns := t * 1000;
             CONTINUE;
         END IF;
-        -- Those whom their limit may stop in this claim: what has ended for them counts, or others would go before them.
+        -- Those whom their limit may stop in this claim: what has ended for them counts, or others would go before
+        -- them.
         IF full_names IS NOT NULL THEN
             PERFORM absorb(full_names);
         END IF;
@@ -169,7 +179,8 @@ BEGIN
             CONTINUE WHEN is_odd;
         END IF;
 
-        -- Their rows are locked, so nobody has moved them. What became ready after this claim began does not start before that.
+        -- Their rows are locked, so nobody has moved them. What became ready after this claim began does not start
+        -- before that.
         RETURN QUERY
         UPDATE job j SET stage = 'running', attempt = j.attempt + 1, fence = j.fence + 1, node = to_node, started_at = greatest(t, j.since),
             since = greatest(t, j.since), expires_at = j.deadline
@@ -211,8 +222,9 @@ BEGIN
     END IF;
     IF got <> '{}' THEN
         INSERT INTO run VALUES (to_node, got);
-        -- From here to the commit its row is locked, which keeps the reaper and another era away; who was reaped a moment ago, or is in another era, gets nothing. Only now, so that a claim
-        -- which finds nothing, or everything in other hands, has nothing to write and waits for no disk.
+        -- From here to the commit its row is locked, which keeps the reaper and another era away; who was reaped a
+        -- moment ago, or is in another era, gets nothing. Only now, so that a claim which finds nothing, or everything
+        -- in other hands, has nothing to write and waits for no disk.
         UPDATE node SET turn = greatest(turn, v) WHERE id = to_node AND (era <= of_era) IS NOT FALSE;
         IF NOT FOUND THEN
             RAISE serialization_failure USING MESSAGE = 'the lease of the node, or the era of the claim, has just ended';

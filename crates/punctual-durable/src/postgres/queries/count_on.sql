@@ -1,4 +1,5 @@
--- What a tenant has, as in `numbers`, after one more or one less of a stage; null if that was not counted. (Each name says whose it is, as in `starts`.)
+-- What a tenant has, as in `numbers`, after one more or one less of a stage; null if that was not counted. (Each name
+-- says whose it is, as in `starts`.)
 CREATE OR REPLACE FUNCTION count_on(load bigint[], stage text, change int) RETURNS bigint[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN load IS NOT NULL THEN

@@ -1,7 +1,8 @@
--- Drops the days of jobs that succeeded before an instant; answers how many jobs were in them: all of the day, unless jobs are kept for less than a day, which
--- `prune` takes one by one. A day stays while the period of a job in it holds a unique key,
--- and while somebody is at work in it. A drop locks all of `history`, so it waits for a moment only and comes last: the jobs of all these days are counted before the
--- first of them goes, under locks that let others read, and end jobs of today.
+-- Drops the days of jobs that succeeded before an instant; answers how many jobs were in them: all of the day, unless
+-- jobs are kept for less than a day, which `prune` takes one by one. A day stays while the period of a job in it holds
+-- a unique key, and while somebody is at work in it. A drop locks all of `history`, so it waits for a moment only and
+-- comes last: the jobs of all these days are counted before the first of them goes, under locks that let others read,
+-- and end jobs of today.
 CREATE OR REPLACE FUNCTION drop_partitions(before bigint, t bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

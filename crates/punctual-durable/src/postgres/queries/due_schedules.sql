@@ -1,5 +1,5 @@
--- The schedules whose tick has come, by name. One rests while the job of its last tick is live; when that ends, the ticks that have
--- come since are missed ones.
+-- The schedules whose tick has come, by name. One rests while the job of its last tick is live; when that ends, the
+-- ticks that have come since are missed ones.
 CREATE OR REPLACE FUNCTION due_schedules(at bigint DEFAULT NULL) RETURNS SETOF schedule
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- Changes a job that waits; what is null stays as it is. Every edit puts it where it is anew, so it waits since now; the latest instant
--- to start moves only with a new due instant. No row if there is no such job.
+-- Changes a job that waits; what is null stays as it is. Every edit puts it where it is anew, so it waits since now;
+-- the latest instant to start moves only with a new due instant. No row if there is no such job.
 CREATE OR REPLACE FUNCTION edit(job_id uuid, due_at bigint, due_in bigint, priority smallint, payload text, deadline_at bigint,
                                 deadline_in bigint, max_attempts bigint, at bigint DEFAULT NULL)
 RETURNS TABLE (status text, stage text, outcome text)

@@ -1,4 +1,5 @@
--- Which of these jobs have ended, or are unknown: for a process that waits for many and asks now and then, in case it was not told.
+-- Which of these jobs have ended, or are unknown: for a process that waits for many and asks now and then, in case it
+-- was not told.
 -- Changes nothing and locks nothing.
 CREATE OR REPLACE FUNCTION ended(ids uuid[], at bigint DEFAULT NULL) RETURNS uuid[]
 LANGUAGE sql STABLE AS $$

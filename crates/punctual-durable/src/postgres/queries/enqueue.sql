@@ -1,17 +1,19 @@
--- Enqueues one job, from any language, in the caller's own transaction: it is there if and only if that commits. Says what became of it in
--- `status` and never makes the transaction fail:
+-- Enqueues one job, from any language, in the caller's own transaction: it is there if and only if that commits. Says
+-- what became of it in `status` and never makes the transaction fail:
 --   new       it is in the store
 --   joined    `other` has its unique key, and stands for it
 --   replaced  it is in the store, and `other`, which had its key, was cancelled for it
 --   conflict  `other` has its unique key
 --   closed, expired, backlog_full, scheduled_full
---             its tenant does not take it: `detail` says why, `count` of `max` are there, `retry_after` says when to try again, if
---             that is known
---   busy      another transaction is about to decide the same (its unique key, or the last place of its tenant), or a newer program has just brought the
---             tables up to date: try again
---   bad       a value is out of its bounds, or too long, or this transaction sees too old a state to keep its tenant's bound: `detail` says so
+--             its tenant does not take it: `detail` says why, `count` of `max` are there, `retry_after` says when to
+--             try again, if that is known
+--   busy      another transaction is about to decide the same (its unique key, or the last place of its tenant), or a
+--             newer program has just brought the tables up to date: try again
+--   bad       a value is out of its bounds, or too long, or this transaction sees too old a state to keep its tenant's
+--             bound: `detail` says so
 -- What else is null is as if it had not been given.
--- Nothing is locked that a claim needs (but see `admit`, where no node lives), and if it is not taken in nothing is locked at all. What else time has brought is left to others: a caller's transaction may last.
+-- Nothing is locked that a claim needs (but see `admit`, where no node lives), and if it is not taken in nothing is
+-- locked at all. What else time has brought is left to others: a caller's transaction may last.
 CREATE OR REPLACE FUNCTION enqueue(
     kind text, payload json DEFAULT '{}', tenant text DEFAULT '', id uuid DEFAULT NULL,
     due timestamptz DEFAULT NULL, after interval DEFAULT NULL, deadline timestamptz DEFAULT NULL, deadline_after interval DEFAULT NULL, start_within interval DEFAULT NULL, run_timeout interval DEFAULT NULL,
@@ -91,7 +93,8 @@ BEGIN
         PERFORM take_turns(ARRAY[tenant]);
         SELECT * INTO told FROM enqueue_one(new, t, id IS NOT NULL, NULL);
         IF NOT told.is_in THEN
-            -- Nothing of it is there, so no lock may stay either: the caller's transaction may last. What was told survives that.
+            -- Nothing of it is there, so no lock may stay either: the caller's transaction may last. What was told
+            -- survives that.
             RAISE SQLSTATE 'PUN01';
         END IF;
         PERFORM account('{}', ARRAY[new]);

@@ -1,8 +1,11 @@
--- Takes in jobs that differ in nothing but their ids and payloads, whose ids were made for them and never sent before, and that leave nothing to decide: no
--- unique key, interest or time limit. What one plan enqueues, or what many callers of one kind enqueue at the same moment, comes so, and is
--- written as it comes: no id is looked up. No answer at all means that all are new; there is one for each, by number, if the tenant is bounded.
--- A node of the caller that has nothing to do may be named: it gets them in the same step, if they are due and nobody's turn or place is taken by that: nothing of
--- their tenant waits, and its starts are not counted; and if it has begun no era since it said so. Then the only answer is `given`, with the instant. Who holds a row that this needs is not waited for.
+-- Takes in jobs that differ in nothing but their ids and payloads, whose ids were made for them and never sent before,
+-- and that leave nothing to decide: no unique key, interest or time limit. What one plan enqueues, or what many callers
+-- of one kind enqueue at the same moment, comes so, and is written as it comes: no id is looked up. No answer at all
+-- means that all are new; there is one for each, by number, if the tenant is bounded.
+-- A node of the caller that has nothing to do may be named: it gets them in the same step, if they are due and nobody's
+-- turn or place is taken by that: nothing of their tenant waits, and its starts are not counted; and if it has begun no
+-- era since it said so. Then the only answer is `given`, with the instant. Who holds a row that this needs is not
+-- waited for.
 CREATE OR REPLACE FUNCTION enqueue_alike(
     ids uuid[], payloads text[], of_kind text, of_tenant text, tags text, priority smallint, cost bigint, due_at bigint, due_in bigint, run_timeout bigint,
     max_attempts bigint, max_crashes bigint, backoff_base bigint, backoff_cap bigint, trace text, at bigint DEFAULT NULL,

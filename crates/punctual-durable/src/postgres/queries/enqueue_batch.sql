@@ -1,5 +1,7 @@
--- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One answer each, by number.
--- If one of them is out of bounds, none is taken in: whoever calls finds out which. `are_given` says whose ids were not made for this call, and may come twice; all, if it is null.
+-- Takes jobs in, given by columns: what concurrent callers of one process enqueue is one call and one commit. One
+-- answer each, by number.
+-- If one of them is out of bounds, none is taken in: whoever calls finds out which. `are_given` says whose ids were not
+-- made for this call, and may come twice; all, if it is null.
 -- A batch with nothing to decide (no unique key, interest or time limit, no bounded tenant) is written as it comes.
 CREATE OR REPLACE FUNCTION enqueue_batch(
     ids uuid[], kinds text[], tenants text[], payloads text[], tags text[], priorities smallint[], costs bigint[], due_at bigint[], due_in bigint[],
@@ -59,8 +61,9 @@ BEGIN
         IF bounded <> '{}' THEN
             PERFORM catch_up_of(bounded, t);
         END IF;
-        -- By tenant, and by key and id where no bound makes the order count: two batches that want the same, in whatever order they name it, take
-        -- turns and do not wait for each other. Arrival is the order of the batch all the same.
+        -- By tenant, and by key and id where no bound makes the order count: two batches that want the same, in
+        -- whatever order they name it, take turns and do not wait for each other. Arrival is the order of the batch all
+        -- the same.
         FOR given IN
             WITH new AS MATERIALIZED (
                 SELECT n.*, nextval('arrival') AS seq
@@ -108,7 +111,8 @@ BEGIN
         RETURN;
     END IF;
     IF (true = ANY (are_given)) IS NOT FALSE THEN
-        -- What is known is left alone: a row of the same id, if only for a moment, would be in the way of whoever promotes it, or puts it off.
+        -- What is known is left alone: a row of the same id, if only for a moment, would be in the way of whoever
+        -- promotes it, or puts it off.
         known := ARRAY(SELECT j.id FROM job j WHERE j.id = ANY (ids) UNION ALL SELECT s.id FROM sched s WHERE s.id = ANY (ids)
                        UNION ALL SELECT h.id FROM history h WHERE h.id = ANY (ids));
         PERFORM meet(array_agg(n.id), array_agg(n.id) FILTER (WHERE coalesce(n.at, t + n.after) > t))
@@ -163,7 +167,8 @@ BEGIN
         )
         SELECT array_agg(seq) INTO seqs FROM (SELECT seq FROM due UNION ALL SELECT seq FROM parked) p;
     END IF;
-    -- After the rows are there, so that nobody can slip in between: what is known elsewhere is taken out again, with its numbers.
+    -- After the rows are there, so that nobody can slip in between: what is known elsewhere is taken out again, with
+    -- its numbers.
     doubled := ARRAY(SELECT h.id FROM history h WHERE h.id = ANY (ids)
                      UNION ALL
                      SELECT s.id FROM sched s JOIN job j ON j.id = s.id WHERE s.id = ANY (ids));

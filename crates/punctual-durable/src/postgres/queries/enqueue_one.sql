@@ -1,8 +1,11 @@
--- Takes one job in, by all the rules: known id, closed tenant, in vain, unique key, limits, interest. The row is complete, but for
--- what depends on the others. Whoever calls has the turn of its tenant (`take_turns`), and tells the ledger if `is_in` says that the job is in its table now.
--- `is_given` says that the id was not made for this call: it may come twice. `load` is what the tenant has, as far as it is known: a batch counts on from there.
--- The same job may come twice at the same moment: a caller repeats what it got no answer to. So whether it is known is asked after whatever was waited for, and
--- whether it has been is asked once more when its row is there, so that nobody can slip in between.
+-- Takes one job in, by all the rules: known id, closed tenant, in vain, unique key, limits, interest. The row is
+-- complete, but for what depends on the others. Whoever calls has the turn of its tenant (`take_turns`), and tells the
+-- ledger if `is_in` says that the job is in its table now.
+-- `is_given` says that the id was not made for this call: it may come twice. `load` is what the tenant has, as far as
+-- it is known: a batch counts on from there.
+-- The same job may come twice at the same moment: a caller repeats what it got no answer to. So whether it is known is
+-- asked after whatever was waited for, and whether it has been is asked once more when its row is there, so that nobody
+-- can slip in between.
 CREATE OR REPLACE FUNCTION enqueue_one(new job, t bigint, is_given boolean, INOUT load bigint[], OUT is_in boolean, OUT status text, OUT other uuid, OUT count bigint,
                                        OUT max bigint, OUT retry_after bigint)
 LANGUAGE plpgsql AS $$
@@ -31,7 +34,8 @@ BEGIN
                         -- It may have moved from `sched` to `job` and back between the two looks.
                         SELECT stage INTO holder_stage FROM sched WHERE id = other FOR UPDATE;
                     END IF;
-                    -- It does not wait any more. If that is because it ended or was replaced, the key is somebody else's, or free.
+                    -- It does not wait any more. If that is because it ended or was replaced, the key is somebody
+                    -- else's, or free.
                     CONTINUE WHEN holder_stage IS NULL AND NOT EXISTS (
                         SELECT FROM live_key k WHERE k.tenant = new.tenant AND k.key = new.unique_key AND k.job = other);
                 END IF;
@@ -50,7 +54,8 @@ BEGIN
         END IF;
         IF other IS NOT NULL AND new.on_conflict = 'join' THEN
             IF new.wanted_by IS NOT NULL AND NOT take_interest(other, new.wanted_by) THEN
-                -- If the last who wanted it left at this moment, its key is free. (A statement of its own: its snapshot shows that.)
+                -- If the last who wanted it left at this moment, its key is free. (A statement of its own: its snapshot
+                -- shows that.)
                 CONTINUE WHEN NOT EXISTS (SELECT FROM live_key k WHERE k.tenant = new.tenant AND k.key = new.unique_key AND k.job = other);
             END IF;
             status := 'joined';
@@ -73,8 +78,8 @@ BEGIN
             PERFORM settle(other, 'cancelled', 'cancelled because another job took its unique key', t);
             load := count_on(load, holder_stage, -1);
         END IF;
-        -- Waits for whoever is about to take or to free the key. If it is taken after all, everything is to be asked anew; and no lock stays on what is not to be
-        -- had, as one of an `ON CONFLICT DO UPDATE` would.
+        -- Waits for whoever is about to take or to free the key. If it is taken after all, everything is to be asked
+        -- anew; and no lock stays on what is not to be had, as one of an `ON CONFLICT DO UPDATE` would.
         INSERT INTO live_key (tenant, key, job) VALUES (new.tenant, new.unique_key, new.id) ON CONFLICT (tenant, key) DO NOTHING;
         EXIT WHEN FOUND;
         UPDATE live_key k SET job = new.id, taken_until = NULL

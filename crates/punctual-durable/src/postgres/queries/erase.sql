@@ -1,8 +1,8 @@
--- Forgets all of one tenant: its schedules, its jobs that wait and that ended, its policy and its numbers. What runs is cancelled and
--- goes when it stops; until then it is accounted to a tenant that starts anew.
--- The tenant's row is locked first, as by a claim: so nothing of it starts meanwhile, and nobody else reads its ledger. What others
--- enqueue meanwhile is a new life: in the last statement one snapshot shows the jobs that are there and the ledger that tells of
--- them, and the new ledger is written from those jobs.
+-- Forgets all of one tenant: its schedules, its jobs that wait and that ended, its policy and its numbers. What runs is
+-- cancelled and goes when it stops; until then it is accounted to a tenant that starts anew.
+-- The tenant's row is locked first, as by a claim: so nothing of it starts meanwhile, and nobody else reads its ledger.
+-- What others enqueue meanwhile is a new life: in the last statement one snapshot shows the jobs that are there and the
+-- ledger that tells of them, and the new ledger is written from those jobs.
 CREATE OR REPLACE FUNCTION erase(tenant text, at bigint DEFAULT NULL) RETURNS TABLE (removed bigint, stopping bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -56,7 +56,8 @@ BEGIN
         FROM left_over o CROSS JOIN LATERAL (SELECT CASE WHEN o.stage = 'ready' THEN o.kind END AS ready_kind) k
         WHERE o.stage <> 'running' GROUP BY k.ready_kind
     )
-    -- What runs is in the row and not in the ledger, of which a claim reads no more than it must: a limit that is set now counts it.
+    -- What runs is in the row and not in the ledger, of which a claim reads no more than it must: a limit that is set
+    -- now counts it.
     INSERT INTO tenant (name, number, running, stopping)
     SELECT erase.tenant, min(o.seq), count(*) FILTER (WHERE o.stage = 'running'), count(*) FILTER (WHERE o.stage = 'running' AND o.outcome IS NOT NULL)
     FROM left_over o HAVING count(*) FILTER (WHERE o.stage = 'running') > 0;

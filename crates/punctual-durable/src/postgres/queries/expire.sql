@@ -1,5 +1,5 @@
--- Jobs past their time: those that wait end, those that run are settled and their nodes told to stop them. Some of them, and only
--- those that nobody else has in hand.
+-- Jobs past their time: those that wait end, those that run are settled and their nodes told to stop them. Some of
+-- them, and only those that nobody else has in hand.
 CREATE OR REPLACE FUNCTION expire(t bigint, max_jobs bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

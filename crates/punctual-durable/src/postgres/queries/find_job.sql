@@ -1,5 +1,6 @@
--- A job, live or ended, as it stands. Each look is one statement, so a live job that moves from one table to the other is in exactly
--- one of them; the ended ones are asked only for what is not live, and once more the live ones, in case it was redriven meanwhile.
+-- A job, live or ended, as it stands. Each look is one statement, so a live job that moves from one table to the other
+-- is in exactly one of them; the ended ones are asked only for what is not live, and once more the live ones, in case
+-- it was redriven meanwhile.
 CREATE OR REPLACE FUNCTION find_job(job_id uuid) RETURNS SETOF job
 LANGUAGE plpgsql ROWS 1 AS $$
 BEGIN

@@ -1,8 +1,10 @@
--- Ends runs: one answer each, in order; stage null for a run that is not the present one. If all have ended as is said here, which is nearly always so, there is one
--- answer for all of them, by the number 0. A result that comes after the outcome was
--- settled is thrown away: the handler has stopped, that is all. The rows are locked in the order in which they are named, which should be that of their ids, as by
--- everybody who locks several; of a run that is named twice the first word counts. `work` says whether somebody may start now who was held back: true if so, which it also is if the
--- ledger has news of work that a claim, at this moment, may be taking in beside the limit as it was; false if only a claim of the same process can know, null if not.
+-- Ends runs: one answer each, in order; stage null for a run that is not the present one. If all have ended as is said
+-- here, which is nearly always so, there is one answer for all of them, by the number 0. A result that comes after the
+-- outcome was settled is thrown away: the handler has stopped, that is all. The rows are locked in the order in which
+-- they are named, which should be that of their ids, as by everybody who locks several; of a run that is named twice
+-- the first word counts. `work` says whether somebody may start now who was held back: true if so, which it also is if
+-- the ledger has news of work that a claim, at this moment, may be taking in beside the limit as it was; false if only
+-- a claim of the same process can know, null if not.
 -- The hottest path beside the claim, so for jobs that end it does by itself what `move` does for others.
 CREATE OR REPLACE FUNCTION finish(by_node bigint, ids uuid[], fences bigint[], verdicts text[], texts text[], due_at bigint[], due_in bigint[], at bigint DEFAULT NULL)
 RETURNS TABLE (ord bigint, stage text, outcome text, work boolean)
@@ -22,12 +24,14 @@ DECLARE
     after job[];
     places bigint[];
 BEGIN
-    -- A run past its deadline has expired, whatever came of it. What else has expired or fallen due is no business of those that end.
+    -- A run past its deadline has expired, whatever came of it. What else has expired or fallen due is no business of
+    -- those that end.
     IF EXISTS (SELECT FROM job WHERE expires_at <= t) THEN
         PERFORM settle(r.id, 'expired', NULL, t) FROM unnest(ids, fences) AS r (id, fence) JOIN job j ON j.id = r.id
         WHERE j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND j.expires_at <= t;
     END IF;
-    -- What becomes of a row is said where it is deleted, so that it is unpacked and put together once; what several ask for comes first.
+    -- What becomes of a row is said where it is deleted, so that it is unpacked and put together once; what several ask
+    -- for comes first.
     WITH gone AS (
         DELETE FROM job j USING unnest(ids, fences, verdicts, texts) WITH ORDINALITY AS r (id, fence, verdict, told, ord)
         WHERE j.id = r.id AND j.node = by_node AND j.fence = r.fence AND j.stage = 'running' AND r.verdict IN ('succeeded', 'failed', 'cancelled')

@@ -1,6 +1,6 @@
--- A tick begins: `go` if the schedule is still at it, and locked until the end of the transaction, in which the job is enqueued and
--- `fire_end` called; `lost` if somebody else fired it, or it is gone or paused; `overlapped` if the job of its last tick is live. The
--- schedule's row is locked before the rows of jobs.
+-- A tick begins: `go` if the schedule is still at it, and locked until the end of the transaction, in which the job is
+-- enqueued and `fire_end` called; `lost` if somebody else fired it, or it is gone or paused; `overlapped` if the job of
+-- its last tick is live. The schedule's row is locked before the rows of jobs.
 CREATE OR REPLACE FUNCTION fire_begin(name text, tick bigint, at bigint DEFAULT NULL) RETURNS TABLE (status text, job uuid)
 LANGUAGE plpgsql ROWS 1 AS $$
 DECLARE

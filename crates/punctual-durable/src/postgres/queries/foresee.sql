@@ -1,7 +1,9 @@
--- Gives a node jobs that are not due yet but will be in a moment: by the time it has them, they nearly are. It starts none before its instant. They go straight
--- from `sched` to it, several with one claim, so each is written once less than one that becomes ready first.
--- Only of tenants whose starts nobody counts: a place of a limit, or a turn of a rate, would be taken before its time. Nor what may expire by then, nor last
--- chances. All these become ready, and are claimed, when they are due. What a tenant gets here is one turn of its, with the costs of all.
+-- Gives a node jobs that are not due yet but will be in a moment: by the time it has them, they nearly are. It starts
+-- none before its instant. They go straight from `sched` to it, several with one claim, so each is written once less
+-- than one that becomes ready first.
+-- Only of tenants whose starts nobody counts: a place of a limit, or a turn of a rate, would be taken before its time.
+-- Nor what may expire by then, nor last chances. All these become ready, and are claimed, when they are due. What a
+-- tenant gets here is one turn of its, with the costs of all.
 CREATE OR REPLACE FUNCTION foresee(to_node bigint, most bigint, open_kinds text[], t bigint, until bigint, INOUT v numeric, OUT jobs job[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column

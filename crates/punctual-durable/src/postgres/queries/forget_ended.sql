@@ -1,5 +1,5 @@
--- Forgets jobs that ended then, and the unique keys that a period still held for them; answers how many it was. In the order of their
--- ids, as everybody who locks several. The instant of its end leads to the table that a job is in.
+-- Forgets jobs that ended then, and the unique keys that a period still held for them; answers how many it was. In the
+-- order of their ids, as everybody who locks several. The instant of its end leads to the table that a job is in.
 CREATE OR REPLACE FUNCTION forget_ended(ids uuid[], ends bigint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,7 @@
--- Does in vain what a node asks for most. A connection plans each statement when it comes to it for the first time, and its first claim or finish takes 10 to 20 ms because
--- of that: jobs need not be the ones to wait for it. Nothing comes of it, for all is rolled back. While there is news of real jobs it does not claim: that would keep
--- their tenants from others.
+-- Does in vain what a node asks for most. A connection plans each statement when it comes to it for the first time, and
+-- its first claim or finish takes 10 to 20 ms because of that: jobs need not be the ones to wait for it. Nothing comes
+-- of it, for all is rolled back. While there is news of real jobs it does not claim: that would keep their tenants from
+-- others.
 CREATE OR REPLACE FUNCTION get_ready(node bigint, at bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

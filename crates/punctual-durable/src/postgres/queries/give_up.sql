@@ -1,5 +1,5 @@
--- A node gives up its interest in a job: the last one cancels it. The job's row is locked first, so that of two nodes which give up at
--- the same moment the second sees that it is the last.
+-- A node gives up its interest in a job: the last one cancels it. The job's row is locked first, so that of two nodes
+-- which give up at the same moment the second sees that it is the last.
 CREATE OR REPLACE FUNCTION give_up(job_id uuid, gone bigint, t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

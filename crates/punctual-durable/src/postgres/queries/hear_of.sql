@@ -1,9 +1,11 @@
--- Makes rows for tenants of which only the ledger knows; says whether there is a new one. Whoever else is about to make the same row may take long (an erasure, a caller's
--- transaction that sets limits), and a claim waits for nobody: such a tenant is left out, for a later time. Who that is is found by halves.
+-- Makes rows for tenants of which only the ledger knows; says whether there is a new one. Whoever else is about to make
+-- the same row may take long (an erasure, a caller's transaction that sets limits), and a claim waits for nobody: such
+-- a tenant is left out, for a later time. Who that is is found by halves.
 CREATE OR REPLACE FUNCTION hear_of(names text[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- Each costs a millisecond. The others are left for later too: most often another claim makes all of them at this moment.
+    -- Each costs a millisecond. The others are left for later too: most often another claim makes all of them at this
+    -- moment.
     failures_max CONSTANT int := 20;
     failures int := 0;
     place int := 1;

@@ -1,5 +1,7 @@
--- A node is still alive. One row that says whether it has company if the store knows it, then all that it runs, by id; no row at all if its
--- lease had ended and everything was taken from it. If it begins another era, that is all it was given, and nothing of the eras before can follow. What should stop is named at every beat, because the signal for it can be lost.
+-- A node is still alive. One row that says whether it has company if the store knows it, then all that it runs, by id;
+-- no row at all if its lease had ended and everything was taken from it. If it begins another era, that is all it was
+-- given, and nothing of the eras before can follow. What should stop is named at every beat, because the signal for it
+-- can be lost.
 CREATE OR REPLACE FUNCTION heartbeat(node bigint, name text, kinds text[], paused text[], workers bigint, lease bigint,
                                      at bigint DEFAULT NULL, clock_offset bigint DEFAULT 0, era bigint DEFAULT 0) RETURNS TABLE (id uuid, fence bigint, stopping boolean, has_company boolean)
 LANGUAGE plpgsql AS $$
@@ -8,7 +10,8 @@ DECLARE
     given uuid[];
     left_over uuid[];
 BEGIN
-    -- Nobody takes it for dead from here on. Its claims need not wait for this lock, and the reaper, who locks a node before what it was given, is not met half-way.
+    -- Nobody takes it for dead from here on. Its claims need not wait for this lock, and the reaper, who locks a node
+    -- before what it was given, is not met half-way.
     PERFORM FROM node n WHERE n.id = heartbeat.node FOR KEY SHARE;
     PERFORM catch_up(t);
     -- What has ended is struck out of what it was given, while its claims add to it.

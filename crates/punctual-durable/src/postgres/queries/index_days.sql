@@ -1,5 +1,6 @@
--- Lets jobs that succeeded be found by their age, in every day there is: for those who keep them for less than a day, so that they are deleted one by one. Nobody else
--- pays for it. A day is not written to meanwhile, which is long only for one that has many jobs already; while somebody is at work in it, it is left for the next time.
+-- Lets jobs that succeeded be found by their age, in every day there is: for those who keep them for less than a day,
+-- so that they are deleted one by one. Nobody else pays for it. A day is not written to meanwhile, which is long only
+-- for one that has many jobs already; while somebody is at work in it, it is left for the next time.
 CREATE OR REPLACE FUNCTION index_days() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

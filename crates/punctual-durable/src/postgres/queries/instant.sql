@@ -1,5 +1,5 @@
--- An instant for people, as `Timestamp` writes it: a fraction only if there is one, without zeros at its end. A calendar
--- that begins before the year 1 is not for people.
+-- An instant for people, as `Timestamp` writes it: a fraction only if there is one, without zeros at its end. A
+-- calendar that begins before the year 1 is not for people.
 CREATE OR REPLACE FUNCTION instant(at bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE

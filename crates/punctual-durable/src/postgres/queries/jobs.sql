@@ -1,5 +1,6 @@
--- For people: all jobs, live and ended, with dates as such. Of an instant that never comes the date is infinity. (Written out for each: a function would need
--- to be granted to whoever reads this, and would obey that one's search_path.)
+-- For people: all jobs, live and ended, with dates as such. Of an instant that never comes the date is infinity.
+-- (Written out for each: a function would need to be granted to whoever reads this, and would obey that one's
+-- search_path.)
 CREATE OR REPLACE VIEW jobs AS
 SELECT id, tenant, kind, stage, outcome, attempt, max_attempts, crashes, priority,
        to_timestamp(CASE WHEN due >= 4000000000000000000 THEN 'infinity' WHEN due < -200000000000000000 THEN '-infinity' ELSE due / 1000000::float8 END) AS due,

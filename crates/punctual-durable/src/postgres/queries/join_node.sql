@@ -1,4 +1,5 @@
--- A node comes, or comes again: from now on it can claim and want. Its lease begins. What it runs, if it was here before, stays its own.
+-- A node comes, or comes again: from now on it can claim and want. Its lease begins. What it runs, if it was here
+-- before, stays its own.
 CREATE OR REPLACE FUNCTION join_node(node bigint, name text, kinds text[], paused text[], workers bigint, lease bigint,
                                      at bigint DEFAULT NULL, clock_offset bigint DEFAULT 0, era bigint DEFAULT 0) RETURNS void
 LANGUAGE sql AS $$

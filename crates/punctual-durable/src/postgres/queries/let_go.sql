@@ -1,5 +1,5 @@
--- Jobs have ended: their unique keys are free, unless a period still holds them; nobody has interest in them any more; whoever waits
--- for them is told.
+-- Jobs have ended: their unique keys are free, unless a period still holds them; nobody has interest in them any more;
+-- whoever waits for them is told.
 CREATE OR REPLACE FUNCTION let_go(ended job[], t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

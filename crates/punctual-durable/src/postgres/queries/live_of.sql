@@ -1,4 +1,5 @@
--- The jobs of a tenant that wait or run, by id. One statement, so that none is missed which moves from one table to another.
+-- The jobs of a tenant that wait or run, by id. One statement, so that none is missed which moves from one table to
+-- another.
 CREATE OR REPLACE FUNCTION live_of(of_tenant text) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,5 +1,6 @@
--- The row of a job that waits or runs, locked; null if there is none. A job goes from one table to another while others look for it in
--- one after the other, so what is found in neither is given up only if one look shows that it is in none of them.
+-- The row of a job that waits or runs, locked; null if there is none. A job goes from one table to another while others
+-- look for it in one after the other, so what is found in neither is given up only if one look shows that it is in none
+-- of them.
 CREATE OR REPLACE FUNCTION lock_job(job_id uuid) RETURNS job
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,6 @@
--- A node goes: what it ran is ready again, at once and with the attempt given back, or stops if its outcome was settled; its interest
--- ends. If it died, a crash is counted for each run, and a job that kills its process too often fails. Answers how many runs it was.
+-- A node goes: what it ran is ready again, at once and with the attempt given back, or stops if its outcome was
+-- settled; its interest ends. If it died, a crash is counted for each run, and a job that kills its process too often
+-- fails. Answers how many runs it was.
 -- The caller holds the lock of the node's row.
 CREATE OR REPLACE FUNCTION lose(gone bigint, has_died boolean, t bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
@@ -9,7 +10,8 @@ DECLARE
     unwanted uuid;
     runs bigint := 0;
 BEGIN
-    -- All that others may have in hand is locked before anything is written: who does not wait for it has done nothing in vain.
+    -- All that others may have in hand is locked before anything is written: who does not wait for it has done nothing
+    -- in vain.
     PERFORM FROM job j WHERE j.id = ANY (ran_by(gone)) AND j.node = gone AND j.stage = 'running' ORDER BY j.id FOR UPDATE;
     PERFORM lock_job(i.job) FROM interest i WHERE i.node = gone ORDER BY i.job;
     FOR was IN SELECT * FROM job j WHERE j.id = ANY (ran_by(gone)) AND j.node = gone AND j.stage = 'running' ORDER BY j.id FOR UPDATE LOOP

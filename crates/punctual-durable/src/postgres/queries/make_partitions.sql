@@ -1,7 +1,8 @@
--- Makes the tables for the jobs that succeed today and on the next three days (UTC), as far as they are missing. This locks all of
--- `history` (a table attached without that lock fails those who are about to write into `history_undated`), so it waits for a moment
--- only and comes last in its transaction: while somebody reads for long, it is left for the next time. Jobs of a day that are in
--- `history_undated` already stay there, and the day goes without a table.
+-- Makes the tables for the jobs that succeed today and on the next three days (UTC), as far as they are missing. This
+-- locks all of `history` (a table attached without that lock fails those who are about to write into
+-- `history_undated`), so it waits for a moment only and comes last in its transaction: while somebody reads for long,
+-- it is left for the next time. Jobs of a day that are in `history_undated` already stay there, and the day goes
+-- without a table.
 CREATE OR REPLACE FUNCTION make_partitions(t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

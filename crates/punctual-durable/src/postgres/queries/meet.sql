@@ -1,7 +1,10 @@
--- Waits for whoever is about to take in one of these jobs in the other table. An id may be given twice at the same moment, for now and for later, or across its date, and neither sees the
--- row of the other: a row that is put where the job does not go meets that of the other, and is in the way of whoever comes after, until this transaction ends.
--- `in_sched` are to be met among those that wait, `in_job` among those that are due: in this order, and each by id, so that no two wait for each other.
--- (Rows and not advisory locks, of which a caller's transaction with thousands of jobs could use up what the server has for all.)
+-- Waits for whoever is about to take in one of these jobs in the other table. An id may be given twice at the same
+-- moment, for now and for later, or across its date, and neither sees the row of the other: a row that is put where the
+-- job does not go meets that of the other, and is in the way of whoever comes after, until this transaction ends.
+-- `in_sched` are to be met among those that wait, `in_job` among those that are due: in this order, and each by id, so
+-- that no two wait for each other.
+-- (Rows and not advisory locks, of which a caller's transaction with thousands of jobs could use up what the server has
+-- for all.)
 CREATE OR REPLACE FUNCTION meet(in_sched uuid[], in_job uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

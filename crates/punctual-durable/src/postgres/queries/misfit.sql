@@ -1,5 +1,6 @@
--- What of a job is out of bounds, in words; null if nothing is. Every door asks before anything is written. A job whose words are too long for an index could be
--- taken in and never fall due, or run and never end; one with a number that no node can read could never be given out. Each would be in the way of all the others.
+-- What of a job is out of bounds, in words; null if nothing is. Every door asks before anything is written. A job whose
+-- words are too long for an index could be taken in and never fall due, or run and never end; one with a number that no
+-- node can read could never be given out. Each would be in the way of all the others.
 -- `shortest` is the least of its lengths of time, `earliest` and `latest` are the bounds of its instants.
 CREATE OR REPLACE FUNCTION misfit(kind text, tenant text, unique_key text, schedule text, tags text[], priority int, cost bigint, max_attempts bigint,
                                   max_crashes bigint, shortest bigint, earliest bigint, latest bigint) RETURNS text

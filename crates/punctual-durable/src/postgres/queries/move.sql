@@ -1,6 +1,6 @@
--- Jobs move: `before` is how they were, and they have been taken out of their tables; `after` is how they are from now on. Puts each
--- where its stage belongs, tells the ledger what that means for its tenant, and lets go of those that ended. The one place where
--- numbers are kept, for all but the hottest paths.
+-- Jobs move: `before` is how they were, and they have been taken out of their tables; `after` is how they are from now
+-- on. Puts each where its stage belongs, tells the ledger what that means for its tenant, and lets go of those that
+-- ended. The one place where numbers are kept, for all but the hottest paths.
 CREATE OR REPLACE FUNCTION move(before job[], after job[], t bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

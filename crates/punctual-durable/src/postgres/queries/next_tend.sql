@@ -1,5 +1,5 @@
--- When there is something to tend, apart from jobs that fall due; at or before the present if there is now. (Not in SQL: such a
--- function would be planned anew by every query that calls it.)
+-- When there is something to tend, apart from jobs that fall due; at or before the present if there is now. (Not in
+-- SQL: such a function would be planned anew by every query that calls it.)
 CREATE OR REPLACE FUNCTION next_tend(t bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

@@ -1,4 +1,5 @@
--- A tenant's true numbers at this moment: what the last claim that looked at it wrote down, and what the ledger says since, in `told` rows.
+-- A tenant's true numbers at this moment: what the last claim that looked at it wrote down, and what the ledger says
+-- since, in `told` rows.
 CREATE OR REPLACE FUNCTION numbers(of_tenant text, OUT scheduled bigint, OUT ready bigint, OUT running bigint, OUT told bigint)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

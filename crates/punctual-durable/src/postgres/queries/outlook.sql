@@ -1,5 +1,6 @@
--- What a node does after a claim, in a row that is about no job. Whether there is more for it; when the next job falls due (what is due and still not ready, somebody else has in
--- hand, and may have for long); of those whom only their rate holds back, when the first may start; and when there is something to tend.
+-- What a node does after a claim, in a row that is about no job. Whether there is more for it; when the next job falls
+-- due (what is due and still not ready, somebody else has in hand, and may have for long); of those whom only their
+-- rate holds back, when the first may start; and when there is something to tend.
 -- (The plans are made with the settings of `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION outlook(open_kinds text[], tried text[], is_contended boolean, has_promoted boolean, t bigint) RETURNS claimed
 LANGUAGE plpgsql AS $$

@@ -1,6 +1,8 @@
--- The present, in microseconds. The database's clock decides; only the owner may give another, for tests: whoever could make it late would expire the jobs
--- of everybody. Doors act for their owner, so here the owner is the current user. `statement_timestamp()` and not `clock_timestamp()`, which changes within a statement, so that
--- no index could be asked by it. (Every call begins with this, and a setting of its own would cost more than all it does: so it names whose functions it means.)
+-- The present, in microseconds. The database's clock decides; only the owner may give another, for tests: whoever could
+-- make it late would expire the jobs of everybody. Doors act for their owner, so here the owner is the current user.
+-- `statement_timestamp()` and not `clock_timestamp()`, which changes within a statement, so that no index could be
+-- asked by it. (Every call begins with this, and a setting of its own would cost more than all it does: so it names
+-- whose functions it means.)
 CREATE OR REPLACE FUNCTION present(at bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN

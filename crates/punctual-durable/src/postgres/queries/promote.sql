@@ -1,6 +1,6 @@
--- Jobs whose due instant has come become ready: some of them, the first due first. What another transaction promotes is left to it. The
--- instant they became ready is the one they were due, not the one when somebody noticed. What has expired meanwhile is left to
--- `expire`.
+-- Jobs whose due instant has come become ready: some of them, the first due first. What another transaction promotes is
+-- left to it. The instant they became ready is the one they were due, not the one when somebody noticed. What has
+-- expired meanwhile is left to `expire`.
 CREATE OR REPLACE FUNCTION promote(t bigint, max_jobs bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE

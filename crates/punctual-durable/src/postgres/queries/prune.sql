@@ -1,8 +1,10 @@
--- Forgets jobs that ended longer ago than they are to be kept (in microseconds, by outcome): the oldest first, at most so many; but
--- none whose period still holds its unique key. Then the keys whose period is over, and the days of which nothing is to be kept:
+-- Forgets jobs that ended longer ago than they are to be kept (in microseconds, by outcome): the oldest first, at most
+-- so many; but none whose period still holds its unique key. Then the keys whose period is over, and the days of which
+-- nothing is to be kept:
 -- those go whole, however many jobs are left in them. Makes room for the days to come.
--- Jobs that succeeded and are kept for a day or longer go with their day and not before, so none of them is deleted: that would cost as much as
--- keeping it did. What time has brought since is left to others, here and in `query`: both may take long, and `keep_up` is asked before.
+-- Jobs that succeeded and are kept for a day or longer go with their day and not before, so none of them is deleted:
+-- that would cost as much as keeping it did. What time has brought since is left to others, here and in `query`: both
+-- may take long, and `keep_up` is asked before.
 CREATE OR REPLACE FUNCTION prune(succeeded bigint, failed bigint, cancelled bigint, expired bigint, max_jobs bigint,
                                  at bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$

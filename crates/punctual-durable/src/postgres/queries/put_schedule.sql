@@ -1,4 +1,5 @@
--- Adds a schedule, or changes it: one with the rule it had keeps its next tick. What it has done stays in any case, and so does a pause:
+-- Adds a schedule, or changes it: one with the rule it had keeps its next tick. What it has done stays in any case, and
+-- so does a pause:
 -- a deployment that states its schedules again does not resume what an operator has paused.
 CREATE OR REPLACE FUNCTION put_schedule(name text, tenant text, cron text, zone text, period bigint, anchor bigint, on_missed text,
                                         on_missed_max bigint, template text, next bigint, paused boolean, last uuid, fired bigint,

@@ -1,6 +1,7 @@
--- Jobs, live and ended, in the order of their ids: what is null is not asked for. Each table is read in that order, the filters inside,
--- and no further than the page; a table that cannot hold what is asked for is not read. The text is made anew for each question, so
--- that the plan knows which filters there are: one plan for all of them would read whole tables.
+-- Jobs, live and ended, in the order of their ids: what is null is not asked for. Each table is read in that order, the
+-- filters inside, and no further than the page; a table that cannot hold what is asked for is not read. The text is
+-- made anew for each question, so that the plan knows which filters there are: one plan for all of them would read
+-- whole tables.
 CREATE OR REPLACE FUNCTION query(tenant text, kind text, stage text, outcome text, tag text, schedule text, after uuid, max_jobs bigint,
                                  at bigint DEFAULT NULL) RETURNS SETOF job
 LANGUAGE plpgsql AS $$

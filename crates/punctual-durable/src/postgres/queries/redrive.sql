@@ -1,6 +1,6 @@
--- A person wants an ended job to run again: as new, with the number of its fences and its place in the order of arrival. Its unique key
--- must be free, and is its own again. It no longer depends on interest. The error stays to be read, the end stays counted. No row if
--- there is no such job.
+-- A person wants an ended job to run again: as new, with the number of its fences and its place in the order of
+-- arrival. Its unique key must be free, and is its own again. It no longer depends on interest. The error stays to be
+-- read, the end stays counted. No row if there is no such job.
 CREATE OR REPLACE FUNCTION redrive(job_id uuid, at bigint DEFAULT NULL)
 RETURNS TABLE (status text, other uuid, stage text, outcome text)
 LANGUAGE plpgsql AS $$

@@ -1,8 +1,9 @@
--- Who may do what. The functions are the only doors: they act with the rights of their owner, and no role has rights on the tables.
--- `SELECT grant_roles('app', 'node', 'operator')` lets the first enqueue and nothing else (it reads no job), the second do all that a
--- node does, the third everything; null leaves one out. The roles must exist, and whoever calls it must own the functions. What was
--- granted outlives a new version of the functions; that they act for their owner does not, so it is said here each time they are
--- installed, and those that are new are opened to the same roles.
+-- Who may do what. The functions are the only doors: they act with the rights of their owner, and no role has rights on
+-- the tables.
+-- `SELECT grant_roles('app', 'node', 'operator')` lets the first enqueue and nothing else (it reads no job), the second
+-- do all that a node does, the third everything; null leaves one out. The roles must exist, and whoever calls it must
+-- own the functions. What was granted outlives a new version of the functions; that they act for their owner does not,
+-- so it is said here each time they are installed, and those that are new are opened to the same roles.
 CREATE OR REPLACE FUNCTION doors() RETURNS TABLE (name text, rank int)
 LANGUAGE sql IMMUTABLE AS $$
     SELECT unnest('{enqueue,enqueue_batch,enqueue_alike,clock}'::text[]), 1
@@ -54,7 +55,8 @@ DECLARE
 BEGIN
     EXECUTE format('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema());
     FOR door IN SELECT p.oid FROM doors() d JOIN pg_proc p ON p.proname = d.name AND p.pronamespace = quote_ident(current_schema())::regnamespace LOOP
-        -- All read a few rows by an index. A plan that is forbidden its sequential scans looks dear, and would be compiled to machine code, in 200 ms.
+        -- All read a few rows by an index. A plan that is forbidden its sequential scans looks dear, and would be
+        -- compiled to machine code, in 200 ms.
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET jit = off', door);
     END LOOP;
     -- Whoever was shut out of the schema, or is another role of the same name, is not let in again.

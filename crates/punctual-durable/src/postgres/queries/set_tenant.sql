@@ -1,12 +1,13 @@
--- Changes what a tenant may do; what is null stays as it is, but limits come all together. A tenant of which only the ledger knows was
--- heard of when its first row was written: between equals that decides.
+-- Changes what a tenant may do; what is null stays as it is, but limits come all together. A tenant of which only the
+-- ledger knows was heard of when its first row was written: between equals that decides.
 CREATE OR REPLACE FUNCTION set_tenant(tenant text, set_limits boolean, running_max bigint, backlog_max bigint, scheduled_max bigint,
                                       weight bigint, rate_gap bigint, rate_burst bigint, paused boolean, closed boolean,
                                       at bigint DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- Half of what can be counted, and a hundred years in nanoseconds: so that two limits can be added up, and the present, a gap and a tolerance. A claim computes with
-    -- all of these, for everybody: so whatever is asked for, what is kept is in bounds.
+    -- Half of what can be counted, and a hundred years in nanoseconds: so that two limits can be added up, and the
+    -- present, a gap and a tolerance. A claim computes with all of these, for everybody: so whatever is asked for, what
+    -- is kept is in bounds.
     most CONSTANT bigint := 4000000000000000000;
     long CONSTANT bigint := 3000000000000000000;
     tolerance bigint;

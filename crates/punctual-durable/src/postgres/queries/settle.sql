@@ -1,6 +1,7 @@
--- Gives a live job its outcome: at once if it waits; if it runs, its node is told to stop it, and it keeps its permit until it has.
--- An expiry is dated by the instant it happened, everything else by the present. Answers the stage it was in; null if there is no
--- such job, or its outcome was settled before. Row locks decide between this and a claim or a finish.
+-- Gives a live job its outcome: at once if it waits; if it runs, its node is told to stop it, and it keeps its permit
+-- until it has.
+-- An expiry is dated by the instant it happened, everything else by the present. Answers the stage it was in; null if
+-- there is no such job, or its outcome was settled before. Row locks decide between this and a claim or a finish.
 CREATE OR REPLACE FUNCTION settle(job_id uuid, how text, why text, t bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE

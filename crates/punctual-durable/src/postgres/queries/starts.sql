@@ -1,5 +1,6 @@
--- How many jobs of a tenant may start at this instant, at most so many: its limit, and its rate, by which each start moves `rate_next` by a gap. (As `later`: in SQL, and without
--- settings of its own, so that it becomes part of the statements that call it.)
+-- How many jobs of a tenant may start at this instant, at most so many: its limit, and its rate, by which each start
+-- moves `rate_next` by a gap. (As `later`: in SQL, and without settings of its own, so that it becomes part of the
+-- statements that call it.)
 CREATE OR REPLACE FUNCTION starts(most bigint, p tenant, t_ns bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(least(most, p.running_max OPERATOR(pg_catalog.-) p.running,

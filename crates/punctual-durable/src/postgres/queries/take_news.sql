@@ -1,5 +1,6 @@
--- Takes in what the ledger tells: of new work, or everything. Of some tenants, those whose rows are free; says whether it had to leave somebody
--- out. Of very many it takes those whose names follow a place that is chosen by chance: otherwise the last in the alphabet would never be taken in.
+-- Takes in what the ledger tells: of new work, or everything. Of some tenants, those whose rows are free; says whether
+-- it had to leave somebody out. Of very many it takes those whose names follow a place that is chosen by chance:
+-- otherwise the last in the alphabet would never be taken in.
 CREATE OR REPLACE FUNCTION take_news(of_work boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

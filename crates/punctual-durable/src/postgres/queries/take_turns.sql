@@ -1,6 +1,7 @@
--- Enqueues of a bounded tenant take turns, each until its transaction ends: so `admit` counts nothing before it is certain. Takes the turns of those of these
--- tenants that are bounded, in the order of their names, and says who they are. This comes before all else: whoever waits for a turn has nothing that others
--- could wait for, and asks what it has to ask when the one before is through.
+-- Enqueues of a bounded tenant take turns, each until its transaction ends: so `admit` counts nothing before it is
+-- certain. Takes the turns of those of these tenants that are bounded, in the order of their names, and says who they
+-- are. This comes before all else: whoever waits for a turn has nothing that others could wait for, and asks what it
+-- has to ask when the one before is through.
 CREATE OR REPLACE FUNCTION take_turns(names text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE

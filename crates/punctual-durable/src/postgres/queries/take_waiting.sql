@@ -1,5 +1,5 @@
--- Takes those of these jobs that wait out of their tables, and answers them as they were. Locked in the order of their ids, as by
--- everybody who locks several.
+-- Takes those of these jobs that wait out of their tables, and answers them as they were. Locked in the order of their
+-- ids, as by everybody who locks several.
 CREATE OR REPLACE FUNCTION take_waiting(ids uuid[]) RETURNS SETOF job
 LANGUAGE plpgsql AS $$
 BEGIN

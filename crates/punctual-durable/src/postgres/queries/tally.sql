@@ -1,4 +1,5 @@
--- All of a tenant's true numbers at this moment: what the last claim that looked at it wrote down, and what the ledger says since.
+-- All of a tenant's true numbers at this moment: what the last claim that looked at it wrote down, and what the ledger
+-- says since.
 CREATE OR REPLACE FUNCTION tally(of_tenant text, OUT scheduled bigint, OUT ready bigint, OUT running bigint, OUT stopping bigint,
                                  OUT succeeded bigint, OUT failed bigint, OUT cancelled bigint, OUT expired bigint, OUT kept bigint)
 LANGUAGE plpgsql STABLE AS $$

@@ -1,5 +1,5 @@
--- Tells the processes that wait for these jobs that their outcome is settled. Inside the transaction, so that nobody is told of what
--- did not happen; and only if somebody waits, because a notification makes commits wait for each other.
+-- Tells the processes that wait for these jobs that their outcome is settled. Inside the transaction, so that nobody is
+-- told of what did not happen; and only if somebody waits, because a notification makes commits wait for each other.
 CREATE OR REPLACE FUNCTION tell_ended(ids uuid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,4 +1,5 @@
--- Tells the ledger of jobs of one tenant that were taken in, each by its kind, null if it is not due, its place in the order and its arrival: one row for each kind.
+-- Tells the ledger of jobs of one tenant that were taken in, each by its kind, null if it is not due, its place in the
+-- order and its arrival: one row for each kind.
 CREATE OR REPLACE FUNCTION tell_new(of_tenant text, kinds text[], order_at bigint[], seqs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

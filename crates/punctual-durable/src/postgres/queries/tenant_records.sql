@@ -1,5 +1,5 @@
--- Tenants with their policy and their true numbers: the one that is named, even if nobody has heard of it, or else those with a policy
--- or with jobs, by name. Planned anew for each question, which decides what of this is read.
+-- Tenants with their policy and their true numbers: the one that is named, even if nobody has heard of it, or else
+-- those with a policy or with jobs, by name. Planned anew for each question, which decides what of this is read.
 CREATE OR REPLACE FUNCTION tenant_records(tenant text, after text, max_tenants bigint, at bigint DEFAULT NULL)
 RETURNS TABLE (name text, running_max bigint, backlog_max bigint, scheduled_max bigint, weight bigint, rate_gap bigint, rate_burst bigint,
                paused boolean, closed boolean, scheduled bigint, ready bigint, running bigint, stopping bigint, succeeded bigint,

@@ -1,6 +1,6 @@
--- What time brings, some of it, and when there is more: jobs that fall due, jobs past their time, the jobs of nodes whose lease has
--- ended. A node that claims or beats at this moment holds its row and is not taken for dead. `has_ticks` says whether it is worth asking
--- for schedules to fire.
+-- What time brings, some of it, and when there is more: jobs that fall due, jobs past their time, the jobs of nodes
+-- whose lease has ended. A node that claims or beats at this moment holds its row and is not taken for dead.
+-- `has_ticks` says whether it is worth asking for schedules to fire.
 CREATE OR REPLACE FUNCTION tend(at bigint DEFAULT NULL) RETURNS TABLE (promoted bigint, expired bigint, lost bigint, next bigint, has_ticks boolean)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,8 @@
--- A node waits for the ends of these jobs and wants to be told. Answers those whose outcome is settled, or of which nothing is known:
--- nobody will tell of them. Whoever ends a job locks its row for update and looks for waiters after that; this looks with the least
--- lock there is, after it has written that it waits. So either it sees the end, or the end sees it; and a claim, which locks less, is
--- not held up by it.
+-- A node waits for the ends of these jobs and wants to be told. Answers those whose outcome is settled, or of which
+-- nothing is known:
+-- nobody will tell of them. Whoever ends a job locks its row for update and looks for waiters after that; this looks
+-- with the least lock there is, after it has written that it waits. So either it sees the end, or the end sees it; and
+-- a claim, which locks less, is not held up by it.
 CREATE OR REPLACE FUNCTION wait_for(node bigint, ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,6 +1,7 @@
--- Waits for the tenant whose turn it is, which another claim has at this moment: that one is done in a few milliseconds, and with a single tenant there is nobody
--- else to serve. Not for long, so that a claim is there again for whoever comes meanwhile. Only for a claim that has nobody's row: so those who wait have
--- nothing that others wait for. Says whether it was worth it.
+-- Waits for the tenant whose turn it is, which another claim has at this moment: that one is done in a few
+-- milliseconds, and with a single tenant there is nobody else to serve. Not for long, so that a claim is there again
+-- for whoever comes meanwhile. Only for a claim that has nobody's row: so those who wait have nothing that others wait
+-- for. Says whether it was worth it.
 CREATE OR REPLACE FUNCTION wait_for_turn(open_kinds text[], v numeric, t_ns bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

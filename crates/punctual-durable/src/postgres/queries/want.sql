@@ -1,7 +1,7 @@
--- A node takes interest in a job. True while its outcome is open; but of a job that lives only while it is wanted, only nodes that are
--- known are counted. The node's row is locked before the job's, as by a node that leaves: so no interest outlives it. The job's row
--- is locked, so that whoever gives up the last interest sees this one, or this one comes too late. Most jobs live anyway, and are
--- only looked at: a lock would be in the way of a claim.
+-- A node takes interest in a job. True while its outcome is open; but of a job that lives only while it is wanted, only
+-- nodes that are known are counted. The node's row is locked before the job's, as by a node that leaves: so no interest
+-- outlives it. The job's row is locked, so that whoever gives up the last interest sees this one, or this one comes too
+-- late. Most jobs live anyway, and are only looked at: a lock would be in the way of a claim.
 CREATE OR REPLACE FUNCTION take_interest(job_id uuid, by_node bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,8 +1,11 @@
--- Locks for `claim` the tenants whose turn it is: as many as are served and one more, if there are so many that can run. Says who they are, in their order; which of them their
--- limit may stop in this claim; what they weigh; and whether one of them would miss the spare jobs.
--- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those. Who is at its limit counts if the ledger knows of runs that
--- have ended. That, and whether they have such work, is asked of the first ones only, and of all if those were not enough (`is_thorough`).
--- (`SELECT` before a variable that is an array: otherwise it would be copied for each row. The plans are made with the settings of `claim`, which alone calls it.)
+-- Locks for `claim` the tenants whose turn it is: as many as are served and one more, if there are so many that can
+-- run. Says who they are, in their order; which of them their limit may stop in this claim; what they weigh; and
+-- whether one of them would miss the spare jobs.
+-- Sorted before they are locked, so that not all of them need be: the first, and some more in case others have those.
+-- Who is at its limit counts if the ledger knows of runs that have ended. That, and whether they have such work, is
+-- asked of the first ones only, and of all if those were not enough (`is_thorough`).
+-- (`SELECT` before a variable that is an array: otherwise it would be copied for each row. The plans are made with the
+-- settings of `claim`, which alone calls it.)
 CREATE OR REPLACE FUNCTION whose_turn(served bigint, is_thorough boolean, open_kinds text[], tried text[], n bigint, n_spare bigint, v numeric, t_ns bigint,
                                       OUT names text[], OUT full_names text[], OUT weights numeric, OUT is_near boolean)
 LANGUAGE plpgsql AS $$
@@ -21,8 +24,8 @@ BEGIN
                      AND (o.running_max IS NULL OR o.running < o.running_max OR EXISTS (SELECT FROM ledger l WHERE l.tenant = o.name AND l.running < 0))))
                 AND (o.rate_next - o.rate_tolerance <= t_ns) IS NOT FALSE
                 AND o.name <> ALL ((SELECT tried)::text[])
-              -- The same as by `greatest(finish, v)`, those that go on after those that come anew, and of these whoever has waited longest for a turn first; but small
-              -- numbers are compared.
+              -- The same as by `greatest(finish, v)`, those that go on after those that come anew, and of these whoever
+              -- has waited longest for a turn first; but small numbers are compared.
               ORDER BY CASE WHEN o.finish < v THEN -1 ELSE (least(o.finish, far) - v)::bigint END, CASE WHEN o.finish < v OR o.finish > far THEN o.finish END,
                        o.number LIMIT 4 * (served + 1)) o
         CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
-//! A newer program comes to a database that older ones work on. Its edition is made up here: it adds a column to every table of jobs, which is
-//! the hardest there is, because jobs go from one to the other whole.
+//! A newer program comes to a database that older ones work on. Its edition is made up here: it adds a column to every
+//! table of jobs, which is the hardest there is, because jobs go from one to the other whole.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,8 @@ fn work(store: PostgresStore, runs: &Runs) -> (Jobs, Node) {
     (jobs, node)
 }
 
-/// Callers who enqueue one job after the other, each numbered in a range of its own: three by a store, now and in a moment, and one by SQL.
+/// Callers who enqueue one job after the other, each numbered in a range of its own: three by a store, now and in a
+/// moment, and one by SQL.
 struct Callers {
     enough: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<Vec<u64>>>,
@@ -158,8 +159,8 @@ impl Callers {
     }
 }
 
-/// C37: whoever waits for the lock of a migration goes on with the functions of before, on the tables of after: what does not fit then fails, was rolled
-/// back, and is asked once more.
+/// C37: whoever waits for the lock of a migration goes on with the functions of before, on the tables of after: what
+/// does not fit then fails, was rolled back, and is asked once more.
 #[test]
 fn a_newer_program_upgrades_under_nodes_that_work() {
     let complaints = Arc::<Mutex<Vec<String>>>::default();
@@ -272,8 +273,8 @@ fn a_program_that_is_too_old_is_told_so() {
     open(&schema, newer());
 }
 
-/// A lock that is wanted for oneself makes everybody wait who comes after, also for what could be had at once. So whoever does not get it soon lets the
-/// others go first.
+/// A lock that is wanted for oneself makes everybody wait who comes after, also for what could be had at once. So
+/// whoever does not get it soon lets the others go first.
 #[test]
 fn a_migration_lets_others_go_first_while_it_cannot_have_its_tables() {
     let schema = Schema::new();
@@ -325,7 +326,8 @@ fn who_waited_for_another_sees_what_that_one_did() {
 /// What programs of the last release know: a line each.
 const RELEASED: &str = include_str!("released.txt");
 
-/// What they would write: `door` and `inner`, a function that programs call and one that functions call, with what it takes and answers; and `rows` with what is in them.
+/// What they would write: `door` and `inner`, a function that programs call and one that functions call, with what it
+/// takes and answers; and `rows` with what is in them.
 const PRESENT: &str = "
     SELECT CASE WHEN EXISTS (SELECT FROM doors() d WHERE d.name = p.proname) THEN 'door ' ELSE 'inner ' END || p.proname
            || '(' || pg_get_function_arguments(p.oid) || ') RETURNS ' || pg_get_function_result(p.oid) AS line
@@ -339,8 +341,9 @@ const PRESENT: &str = "
 
 const STUB: &str = "of before";
 
-/// Programs of the last release call the functions of this one, which take the place of theirs. PostgreSQL replaces a function only if what it answers, and the
-/// names of what it takes, are the same; if it takes something else it is another function.
+/// Programs of the last release call the functions of this one, which take the place of theirs. PostgreSQL replaces a
+/// function only if what it answers, and the names of what it takes, are the same; if it takes something else it is
+/// another function.
 #[test]
 fn what_the_last_release_calls_is_there_after_an_upgrade() {
     let schema = Schema::new();
@@ -420,7 +423,8 @@ fn releases() -> impl Iterator<Item = &'static str> {
     EDITIONS.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// Programs of the last release put their functions in place of others of the same version, and a database runs each script once.
+/// Programs of the last release put their functions in place of others of the same version, and a database runs each
+/// script once.
 #[test]
 fn what_was_released_is_changed_under_another_number_only() {
     for released in releases() {

@@ -45,8 +45,9 @@ fn no_more_is_taken_than_was_offered() {
     assert!(take(&signals, "mail", 1).is_none(), "it asks for itself");
 }
 
-/// C40: a node counted its free workers, a place of its last offer was taken, and then it offered what it had counted: so the same worker twice. Whatever it says
-/// it could run, the places that are taken at that moment are no more to be had.
+/// C40: a node counted its free workers, a place of its last offer was taken, and then it offered what it had counted:
+/// so the same worker twice. Whatever it says it could run, the places that are taken at that moment are no more to be
+/// had.
 #[test]
 fn a_place_that_is_taken_while_the_node_counts_is_not_offered_again() {
     let (signals, listener) = offering(1, 1);

@@ -1,7 +1,9 @@
-//! A node of a cluster, in a process of its own: `cluster_node URL SCHEMA LEASE_MS SKEW_S`. For `tests/postgres_cluster`, and by hand.
+//! A node of a cluster, in a process of its own: `cluster_node URL SCHEMA LEASE_MS SKEW_S`. For
+//! `tests/postgres_cluster`, and by hand.
 //!
-//! It opens the store, says `ready`, and does what it is told on its input, one order a line (`orders.rs`). When its input ends it dies, as
-//! if killed: so no node outlives the test that started it. Its clock is wrong by so many seconds (`skew.rs`).
+//! It opens the store, says `ready`, and does what it is told on its input, one order a line (`orders.rs`). When its
+//! input ends it dies, as if killed: so no node outlives the test that started it. Its clock is wrong by so many
+//! seconds (`skew.rs`).
 
 mod handlers;
 mod orders;

@@ -1,4 +1,5 @@
-//! What the node is told, and what it answers: one line each. What takes long is answered when it is done, and does not keep others waiting.
+//! What the node is told, and what it answers: one line each. What takes long is answered when it is done, and does not
+//! keep others waiting.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! 1. A start is committed before the handler goes on, and dated when it is written: no sooner than it was.
-//! 2. An end is dated when the handler ends, however late it is written: no later than it was. The database's clock showed at least what was read of it
-//!    when the start was written, and since that was heard so much time has passed as this process saw pass.
+//! 2. An end is dated when the handler ends, however late it is written: no later than it was. The database's clock
+//!    showed at least what was read of it when the start was written, and since that was heard so much time has passed
+//!    as this process saw pass.
 //!
 //! So what is written down of a run lies within it, and handlers that overlap there did so in truth.
 

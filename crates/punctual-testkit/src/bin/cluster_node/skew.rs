@@ -1,7 +1,8 @@
-//! A wall clock that is wrong, for the whole process: the standard library and everything above it ask the C library for the time, and what
-//! a program defines itself comes before what is in a library.
+//! A wall clock that is wrong, for the whole process: the standard library and everything above it ask the C library
+//! for the time, and what a program defines itself comes before what is in a library.
 //!
-//! So the store and the clock under test are those that are shipped, and know nothing. The monotonic clock is as it was.
+//! So the store and the clock under test are those that are shipped, and know nothing. The monotonic clock is as it
+//! was.
 
 #[cfg(target_os = "linux")]
 mod shim {

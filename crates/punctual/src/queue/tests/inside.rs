@@ -125,9 +125,10 @@ fn async_consumers_are_told_once_per_entry() {
     assert_eq!(told(&mut waiters, 2), 1, "it polled and waits again");
 }
 
-/// C9, and a regression test. A leader with a time-out whose entry was cancelled lay down again as a follower; with only
-/// async consumers beside it, nobody was armed for the next entry until its time-out ended, and the queue's own thread
-/// was started at the last moment. Now whoever lies down without a role arms the standby, if there is nobody else.
+/// C9, and a regression test. A leader with a time-out whose entry was cancelled lay down again as a follower; with
+/// only async consumers beside it, nobody was armed for the next entry until its time-out ended, and the queue's own
+/// thread was started at the last moment. Now whoever lies down without a role arms the standby, if there is nobody
+/// else.
 #[test]
 fn a_hurried_leader_leaves_async_consumers_covered() {
     let timed = Arc::new(Timed::new());
@@ -279,8 +280,8 @@ fn a_waker_that_panics_is_contained() {
     timed.push(10);
 }
 
-/// C3, C11: a waker whose destructor panics takes no other's wake-up with it. It once did: the old waker was dropped before
-/// the wake-ups were given.
+/// C3, C11: a waker whose destructor panics takes no other's wake-up with it. It once did: the old waker was dropped
+/// before the wake-ups were given.
 #[test]
 fn a_waker_that_panics_when_dropped_costs_no_wake_up() {
     struct Touchy;
@@ -304,8 +305,8 @@ fn a_waker_that_panics_when_dropped_costs_no_wake_up() {
     assert!(bell.is_rung(), "the second entry is for the second consumer");
 }
 
-/// C11: the conversion of a due is the user's code, and runs before the lock is taken. It once ran under it: a conversion
-/// that looked at the queue hung.
+/// C11: the conversion of a due is the user's code, and runs before the lock is taken. It once ran under it: a
+/// conversion that looked at the queue hung.
 #[test]
 fn a_conversion_of_the_users_may_use_the_queue() {
     struct AfterTheLast(DelayQueue<u64>);

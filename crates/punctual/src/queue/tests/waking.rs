@@ -55,8 +55,8 @@ fn loom_an_idle_standby_is_rearmed_or_replaced() {
     });
 }
 
-/// C3, C9. An async consumer is dropped after it was told of an entry and before it polled: another async consumer learns of
-/// it. 2 threads.
+/// C3, C9. An async consumer is dropped after it was told of an entry and before it polled: another async consumer
+/// learns of it. 2 threads.
 #[test]
 fn loom_a_dropped_future_passes_its_wake_up_to_another_future() {
     model(|| {
@@ -113,8 +113,8 @@ fn loom_blocking_and_async_consumers_share_two_entries() {
     });
 }
 
-/// C3, C9. The blocking leader leaves for good, with the entry or on its time-out: the async consumer gets what is left.
-/// 4 threads.
+/// C3, C9. The blocking leader leaves for good, with the entry or on its time-out: the async consumer gets what is
+/// left. 4 threads.
 #[test]
 fn loom_a_blocking_leader_leaves_the_time_to_the_standby() {
     model(|| {

@@ -208,8 +208,8 @@ fn cancelled_far_entries_leave_no_memory_behind() {
     assert!(wheel.bytes() < 1 << 18, "{} bytes for none", wheel.bytes());
 }
 
-/// A regression test in the terms of the first seed, whose comparator cast to `int` and misordered entries more than 24.8
-/// days apart.
+/// A regression test in the terms of the first seed, whose comparator cast to `int` and misordered entries more than
+/// 24.8 days apart.
 #[test]
 fn entries_a_month_apart_keep_their_order() {
     let day = 86_400_000_000_000u64;
@@ -221,8 +221,9 @@ fn entries_a_month_apart_keep_their_order() {
     assert_eq!(order, [1, 24, 25, 30, 60, 36_500]);
 }
 
-/// C3: a crowded slot is woken for ahead of its earliest entry, by more the more crowded it is. That instant once moved with
-/// every entry that came in, and each time a sleeper was woken to re-arm: it cost the scheduler half of every submit.
+/// C3: a crowded slot is woken for ahead of its earliest entry, by more the more crowded it is. That instant once moved
+/// with every entry that came in, and each time a sleeper was woken to re-arm: it cost the scheduler half of every
+/// submit.
 #[test]
 fn a_slot_that_fills_moves_its_wake_up_only_a_few_times() {
     let mut wheel = Wheel::new();

@@ -1,9 +1,9 @@
-//! Jobs that wait inside for other jobs. Each holds its permit meanwhile, and the worker it runs on, so a wait that could
-//! never end is refused when it begins.
+//! Jobs that wait inside for other jobs. Each holds its permit meanwhile, and the worker it runs on, so a wait that
+//! could never end is refused when it begins.
 //!
-//! A wait is *stuck* if its target can only go on with a permit or a worker that stuck waits hold. The set of stuck waits
-//! is found from above: all waits, less those whose target can go on, again and again until nothing changes. A wait that is
-//! accepted leaves that set empty, so waits end as long as nobody lowers a limit under them.
+//! A wait is *stuck* if its target can only go on with a permit or a worker that stuck waits hold. The set of stuck
+//! waits is found from above: all waits, less those whose target can go on, again and again until nothing changes. A
+//! wait that is accepted leaves that set empty, so waits end as long as nobody lowers a limit under them.
 //!
 //! Only waits that block count. A future that awaits a handle may be waiting for other things as well, a time-out for
 //! instance, and nobody but itself can know; it holds no worker, and a deadline ends it. Timed waits end by themselves.

@@ -1,7 +1,7 @@
 //! Lost interest: jobs that are cancelled, or that were not started or finished in time.
 //!
-//! A job that waits is withdrawn: it never starts, and its place is free at once. A job that runs is disowned: its outcome
-//! is settled now, the work is told, and what it holds returns when it has truly stopped.
+//! A job that waits is withdrawn: it never starts, and its place is free at once. A job that runs is disowned: its
+//! outcome is settled now, the work is told, and what it holds returns when it has truly stopped.
 
 use std::sync::Arc;
 use std::time::Duration;

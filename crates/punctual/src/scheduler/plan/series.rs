@@ -223,8 +223,8 @@ impl<'a> SeriesPlan<'a> {
     /// Submits a closure, to be run at each tick. Runs of one series do not overlap.
     ///
     /// # Errors
-    /// [`Rejected`] gives the closure back: the scheduler is shut down, the period is zero, the cron has no run left, the
-    /// deadline is too early, or there is no thread.
+    /// [`Rejected`] gives the closure back: the scheduler is shut down, the period is zero, the cron has no run left,
+    /// the deadline is too early, or there is no thread.
     ///
     /// # Example
     /// ```

@@ -1,6 +1,6 @@
-//! Where three of the well-known write-ups that this library grew out of broke their own promise: a thread-safe deferred
-//! callback executor, an account of how Java's `DelayQueue` works, and a scheduler with delays. Each test says what went
-//! wrong there, why, and what holds here.
+//! Where three of the well-known write-ups that this library grew out of broke their own promise: a thread-safe
+//! deferred callback executor, an account of how Java's `DelayQueue` works, and a scheduler with delays. Each test says
+//! what went wrong there, why, and what holds here.
 
 use std::collections::HashSet;
 use std::pin::pin;
