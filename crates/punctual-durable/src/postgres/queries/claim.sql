@@ -107,7 +107,7 @@ BEGIN
         -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so
         -- thousands of them are through in a few rounds.
         served := greatest(ceil(n / least(greatest(n / 16, 1), 4)::numeric), cardinality(tried));
-        SELECT * INTO names, full_names, weights, is_near FROM whose_turn(served, is_thorough, open_kinds, tried, n, n_spare, v, t_ns);
+        SELECT * INTO names, full_names, weights, is_near FROM whose_turn(served, is_thorough, open_kinds, tried, n, n_spare, t_ns);
         IF NOT is_thorough AND cardinality(names) <= served THEN
             is_thorough := true;
             CONTINUE WHEN EXISTS (SELECT FROM tenant o WHERE o.has_work OFFSET 4 * (served + 1));
