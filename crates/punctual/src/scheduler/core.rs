@@ -81,6 +81,8 @@ pub(crate) struct Core {
     listened_to: bool,
     /// The wall clock minus the monotonic one, as last seen; `None` while no job goes by dates.
     wall_origin: Option<SystemTime>,
+    /// Whether nobody waits is asked again when all that is due has been fired.
+    rests_later: bool,
     latest: Nanos,
 }
 
@@ -140,6 +142,7 @@ impl Core {
             timing_error: Histogram::new(),
             listened_to,
             wall_origin: None,
+            rests_later: false,
             latest: 0,
         }
     }
@@ -211,7 +214,10 @@ impl Core {
     pub(crate) fn fire(&mut self, clock: &Clock, after: &mut After) -> bool {
         let now = self.latest;
         for _ in 0..BATCH {
-            let Some((_, alarm)) = self.alarms.pop(now) else { return false };
+            let Some((_, alarm)) = self.alarms.pop(now) else {
+                self.rest_if_put_off();
+                return false;
+            };
             match alarm {
                 Alarm::Job(key) => self.job_alarm(key, clock, after),
                 Alarm::Wall => {

@@ -543,14 +543,14 @@ fn a_storm_of_everything_keeps_every_promise_of_a_tenant() {
 /// C21: with one worker, the same seed gives the same storm, start by start.
 #[test]
 fn a_storm_is_the_same_for_the_same_seed() {
-    for seed in 1..4 {
+    for seed in 1..12 {
         let starts = || {
             let mut storm = Storm::new(seed, 1);
             (0..300).for_each(|_| storm.act());
             storm.starts.all()
         };
         let (first, second) = (starts(), starts());
-        assert!(first.len() > 20, "{}", first.len());
+        assert!(first.len() > 5, "{}", first.len());
         assert_eq!(first, second, "seed {seed}");
     }
 }

@@ -69,8 +69,20 @@ impl Core {
 
     /// A job, or a handle, of this tenant has gone. Forgets it if nothing is lost by that.
     pub(crate) fn forget_if_unused(&mut self, tenant: SlabKey) {
-        self.tenants.rest_if_none_waits();
+        // What is due at this very instant may be a job that waits, and whether its alarm has been handled yet depends on
+        // which thread came first: the order of starts must not.
+        self.rests_later |= self.alarms.next_wake() <= self.latest;
+        if !self.rests_later {
+            self.tenants.rest_if_none_waits();
+        }
         self.tenants.forget_if_unused(tenant, self.latest);
+    }
+
+    /// All that is due has been fired.
+    pub(super) fn rest_if_put_off(&mut self) {
+        if std::mem::take(&mut self.rests_later) {
+            self.tenants.rest_if_none_waits();
+        }
     }
 
     pub(crate) fn tenant_snapshot(&self, tenant: SlabKey) -> Snapshot {
