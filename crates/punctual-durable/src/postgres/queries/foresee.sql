@@ -13,8 +13,9 @@ DECLARE
     last_seq bigint;
     next_v numeric;
 BEGIN
-    -- Bounded, whatever falls due at one instant.
-    SELECT array_agg(DISTINCT s.tenant), (array_agg(s.due))[count(*)], (array_agg(s.seq))[count(*)] INTO names, last_due, last_seq
+    -- Bounded, whatever falls due at one instant. (Not DISTINCT: for that a server of version 16 or newer would put all
+    -- of them in the order of tenants, and the last would not be that which falls due last.)
+    SELECT array_agg(s.tenant), (array_agg(s.due))[count(*)], (array_agg(s.seq))[count(*)] INTO names, last_due, last_seq
     FROM (SELECT s.tenant, s.due, s.seq FROM sched s WHERE s.due > t AND s.due <= until ORDER BY s.due, s.seq LIMIT 500) s;
     names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (names) AND p.running_max IS NULL AND p.rate_gap IS NULL AND NOT p.paused
                    FOR NO KEY UPDATE SKIP LOCKED);
