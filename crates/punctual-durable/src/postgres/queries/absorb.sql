@@ -16,7 +16,7 @@ BEGIN
         scheduled = t.scheduled + s.scheduled, ready = t.ready + s.ready, running = t.running + s.running, stopping = t.stopping + s.stopping,
         succeeded = t.succeeded + s.succeeded, failed = t.failed + s.failed, cancelled = t.cancelled + s.cancelled,
         expired = t.expired + s.expired, kept = t.kept + s.kept
-    FROM sums s WHERE t.name = s.tenant;
+    FROM sums s WHERE t.name = s.tenant AND t.name = ANY (names);
 END $$ SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off SET enable_hashjoin = on SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan;

@@ -9,6 +9,6 @@ BEGIN
     RETURN QUERY
     SELECT * FROM schedule s
     WHERE s.next <= t AND s.next IS NOT NULL AND NOT s.paused
-      AND NOT EXISTS (SELECT FROM job j WHERE j.id = s.last) AND NOT EXISTS (SELECT FROM sched w WHERE w.id = s.last)
+      AND (SELECT j.id FROM job j WHERE j.id = s.last) IS NULL AND (SELECT w.id FROM sched w WHERE w.id = s.last) IS NULL
     ORDER BY s.name;
-END $$ SET search_path FROM CURRENT;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off;

@@ -39,15 +39,18 @@ BEGIN
         FROM taken
         ON CONFLICT (id) DO NOTHING
         RETURNING job
-    ), gone AS (
-        SELECT s.tenant, count(*) AS jobs FROM taken s GROUP BY s.tenant
-    ), gain AS (
-        SELECT (c.job).tenant AS name, count(*) AS jobs, least(sum(greatest((c.job).cost, 1)), 4294967295) AS cost FROM placed c GROUP BY (c.job).tenant
+    ), change AS (
+        -- By tenant: how many went, how many came, and what those cost. (In one pass: a join would compare all with all.)
+        SELECT x.tenant, count(x.gone) AS gone, count(x.cost) AS jobs, least(sum(x.cost), 4294967295) AS cost
+        FROM (SELECT s.tenant, 1 AS gone, NULL AS cost FROM taken s
+              UNION ALL
+              SELECT (c.job).tenant, NULL, greatest((c.job).cost, 1) FROM placed c) x
+        GROUP BY x.tenant
     ), charged AS (
         UPDATE tenant p SET
-            scheduled = p.scheduled - d.jobs, running = p.running + coalesce(g.jobs, 0),
-            finish = CASE WHEN g.jobs IS NULL THEN p.finish ELSE greatest(p.finish, v) + div(4294967296 * g.cost, p.weight) END
-        FROM gone d LEFT JOIN gain g ON g.name = d.tenant WHERE p.name = d.tenant
+            scheduled = p.scheduled - g.gone, running = p.running + g.jobs,
+            finish = CASE WHEN g.jobs = 0 THEN p.finish ELSE greatest(p.finish, v) + div(4294967296 * g.cost, p.weight) END
+        FROM change g WHERE p.name = g.tenant
         RETURNING p.finish - div(4294967296 * g.cost, p.weight) AS start
     )
     SELECT greatest(v, (SELECT max(c.start) FROM charged c)), array_agg(c.job ORDER BY (c.job).due, (c.job).seq) INTO next_v, jobs FROM placed c;

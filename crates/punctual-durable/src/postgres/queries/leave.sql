@@ -10,4 +10,4 @@ BEGIN
         PERFORM expire_one(j, t) FROM (SELECT unnest(ran_by(leave.node)) UNION SELECT i.job FROM interest i WHERE i.node = leave.node) AS o (j) ORDER BY j;
         PERFORM lose(leave.node, false, t);
     END IF;
-END $$ SET search_path FROM CURRENT;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off;

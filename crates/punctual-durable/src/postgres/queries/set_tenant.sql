@@ -35,4 +35,4 @@ BEGIN
         paused = coalesce(set_tenant.paused, p.paused),
         closed = coalesce(set_tenant.closed, p.closed)
     WHERE p.name = set_tenant.tenant;
-END $$ SET search_path FROM CURRENT;
+END $$ SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off;

@@ -27,7 +27,8 @@ BEGIN
     names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
     IF cardinality(names) < cardinality(news) THEN
         -- Somebody else has them, or they were never heard of.
-        unheard := ARRAY(SELECT n FROM unnest(news) AS n WHERE NOT EXISTS (SELECT FROM tenant p WHERE p.name = n));
+        -- (Each is looked up. NOT EXISTS would be a join, for which the planner may read all tenants for each name.)
+        unheard := ARRAY(SELECT n FROM unnest(news) AS n WHERE (SELECT p.name FROM tenant p WHERE p.name = n) IS NULL);
         IF unheard <> '{}' AND hear_of(unheard) THEN
             names := ARRAY(SELECT p.name FROM tenant p WHERE p.name = ANY (news) ORDER BY p.name FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
