@@ -57,6 +57,7 @@ macro_rules! store_suite_tests {
                 a_refusal_by_a_rated_tenant_says_when_to_come_back
                 each_item_of_a_batch_is_answered_for_itself
                 a_unique_key_is_taken_while_its_job_is_live
+                the_first_of_a_batch_has_the_key
                 a_unique_key_is_kept_over_a_retry
                 a_unique_key_is_free_when_its_job_expires
                 a_period_holds_the_key_beyond_the_end

@@ -25,4 +25,4 @@ fn open(clock: &VirtualClock) -> Bed {
     })
 }
 
-punctual_testkit::store_suite_tests!(open, 25);
+punctual_testkit::store_suite_tests!(open, 40);

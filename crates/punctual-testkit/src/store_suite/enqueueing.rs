@@ -243,6 +243,14 @@ pub fn a_unique_key_is_taken_while_its_job_is_live(bed: &Bed) {
     bed.take_in(keyed(2));
 }
 
+/// C47: on PostgreSQL it was the one with the least id, for batches that want the same take turns by key and then id.
+pub fn the_first_of_a_batch_has_the_key(bed: &Bed) {
+    let keyed = |id| NewJob { unique: unique("u", OnConflict::Join), ..job(id) };
+    let answers = bed.ask(|store| store.enqueue(vec![keyed(7), keyed(5), keyed(6)]));
+    let joined = Ok(Admitted::Joined(job(7).id));
+    assert_eq!(answers, [Ok(Admitted::New), joined.clone(), joined]);
+}
+
 /// C47: a retry is the same job.
 pub fn a_unique_key_is_kept_over_a_retry(bed: &Bed) {
     let keyed = |id| NewJob { unique: unique("u", OnConflict::Reject), ..job(id) };

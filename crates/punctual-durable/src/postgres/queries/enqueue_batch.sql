@@ -61,9 +61,9 @@ BEGIN
         IF bounded <> '{}' THEN
             PERFORM catch_up_of(bounded, t);
         END IF;
-        -- By tenant, and by key and id where no bound makes the order count: two batches that want the same, in
+        -- By tenant, and by key or id where no bound makes the order count: two batches that want the same, in
         -- whatever order they name it, take turns and do not wait for each other. Arrival is the order of the batch all
-        -- the same.
+        -- the same, and so is who has a key.
         FOR given IN
             WITH new AS MATERIALIZED (
                 SELECT n.*, nextval('arrival') AS seq
@@ -86,7 +86,7 @@ BEGIN
                           FROM (SELECT coalesce(n.due_at, least(t + coalesce(n.due_in, 0), 4000000000000000000)) AS due) w) d
                  CROSS JOIN LATERAL (SELECT CASE WHEN NOT is_doubled THEN n.tenant COLLATE "C" END AS by_tenant,
                                             CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.unique_key COLLATE "C" END AS by_key,
-                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) THEN n.id END AS by_id) o
+                                            CASE WHEN NOT is_doubled AND n.tenant <> ALL (bounded) AND n.unique_key IS NULL THEN n.id END AS by_id) o
             ORDER BY o.by_tenant, o.by_key NULLS FIRST, o.by_id, n.ord
         LOOP
             IF (given.one).tenant IS DISTINCT FROM of_tenant THEN
