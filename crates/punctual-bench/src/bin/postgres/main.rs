@@ -37,7 +37,7 @@ Usage: postgres [WORK]... [OPTION]...
 
 Works (all if none is named; the beginning of a name is enough):
   enqueue-1 enqueue-16 enqueue-64 bulk-1 bulk-4
-  drain-64 drain-256 tenants-64 tenants-256 nodes-64 nodes-256 nodes-tenants-64 nodes-tenants-256
+  drain-64 drain-256 tenants-64 tenants-256 crowd nodes-64 nodes-256 nodes-tenants-64 nodes-tenants-256
   latency latency-far dense sparse fair parked free held kill-2 kill-10
 
 Options:

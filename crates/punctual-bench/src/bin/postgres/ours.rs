@@ -30,6 +30,7 @@ pub(crate) fn measure(work: &Work, place: &mut Databases) -> Result<Sample> {
             let jobs = filled(work, place)?;
             drain(&jobs, place.server(), work.callers, work.jobs)
         }
+        "crowd" => crowd(work, place),
         "nodes-64" | "nodes-256" | "nodes-tenants-64" | "nodes-tenants-256" => drain_by_many(work, place),
         "latency" => works::latency(work, place),
         "latency-far" => latency_far(work, place),
@@ -60,6 +61,19 @@ fn filled(work: &Work, place: &Databases) -> Result<Jobs> {
         fill(&jobs, "acme", work.jobs, Duration::ZERO)?;
     }
     Ok(jobs)
+}
+
+/// One job of each of very many tenants, who were never heard of before.
+fn crowd(work: &Work, place: &Databases) -> Result<Sample> {
+    const CALLERS: u64 = 64;
+    let jobs = place.open(ONLY)?;
+    in_parallel(CALLERS, |caller| {
+        for number in (caller..work.jobs).step_by(CALLERS as usize) {
+            wait(jobs.tenant(format!("tenant-{number:06}")).now().enqueue(load(number)))?;
+        }
+        Ok(0)
+    })?;
+    drain(&jobs, place.server(), work.callers, work.jobs)
 }
 
 /// Several processes run what there is.

@@ -70,6 +70,7 @@ pub(crate) fn works(divisor: u64, sizes: Sizes) -> Vec<Work> {
         work("drain-256", "drain, 1 node, 256 at once", (256, 100_000, 0), ALL_THAT_DRAIN, DRAIN),
         work("tenants-64", "drain, 1,000 tenants, 1 node, 64 at once", (64, 100_000, 0), LIMIT, DRAIN_TENANTS),
         work("tenants-256", "drain, 1,000 tenants, 1 node, 256 at once", (256, 100_000, 0), LIMIT, DRAIN_TENANTS),
+        work("crowd", "drain, one job of each of 20,000 tenants, 256 at once", (256, 20_000, 0), NOBODY, RATE),
         work("nodes-64", "drain, 4 nodes, 64 at once each", (64, 100_000, 0), LIMIT, DRAIN),
         work("nodes-256", "drain, 4 nodes, 256 at once each", (256, 100_000, 0), LIMIT, DRAIN),
         work("nodes-tenants-64", "drain, 1,000 tenants, 4 nodes, 64 each", (64, 100_000, 0), LIMIT, DRAIN_TENANTS),

@@ -29,8 +29,9 @@ DECLARE
     t_ns bigint := t * 1000;
     v numeric;
     n bigint := least(max_jobs, 1000000);
-    -- How many tenants are served at a time.
+    -- How many tenants are served at a time, and how many jobs of each are hoped for.
     served bigint;
+    each bigint := 4;
     -- Who can run is found out before all are put in order, and not after that.
     is_thorough boolean := false;
     open_kinds text[] := asked;
@@ -103,10 +104,11 @@ BEGIN
 
     WHILE n > 0 AND cardinality(open_kinds) > 0 LOOP
         -- A visit costs more than a job: so of many tenants up to four jobs each are taken, if those are a small part
-        -- of what is wanted.
+        -- of what is wanted. But each round looks at all who have work: if they have less, as many are served as that
+        -- takes.
         -- If those that were served had nothing after all (it had expired, or was cancelled), twice as many follow: so
         -- thousands of them are through in a few rounds.
-        served := greatest(ceil(n / least(greatest(n / 16, 1), 4)::numeric), cardinality(tried));
+        served := greatest(ceil(n / least(greatest(n / 16, 1), each)::numeric), cardinality(tried));
         SELECT * INTO names, full_names, weights, is_near FROM whose_turn(served, is_thorough, open_kinds, tried, n, n_spare, t_ns);
         IF NOT is_thorough AND cardinality(names) <= served THEN
             is_thorough := true;
@@ -204,6 +206,7 @@ BEGIN
         IF chosen.rows IS NOT NULL THEN
             got := got || chosen.ids;
             n := n - cardinality(chosen.rows);
+            each := least(each, greatest(cardinality(chosen.rows) / served, 1));
             may_alone := may_alone AND NOT chosen.has_alone;
             IF n > 0 OR cardinality(chosen.rows) >= ANY (open_rooms) THEN
                 SELECT coalesce(array_agg(r.kind), '{}'), array_agg(r.room) INTO open_kinds, open_rooms
