@@ -10,8 +10,8 @@ use std::time::Duration;
 use punctual::{Limits, VirtualClock};
 use punctual_durable::{
     Admitted, CancelCause, Claim, Ctx, Failure, Finish, Finished, Job, JobId, Jobs, Moment, NewJob, OnConflict,
-    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, State, Store, StoreError, TenantPolicy,
-    Unique, Verdict,
+    Outcome, PostgresOptions, PostgresStore, Query, Record, Redriven, Refused, State, Store, StoreError, TenantChange,
+    TenantPolicy, Unique, Verdict,
 };
 use punctual_testkit::postgres::{Schema, Server, connect, proxied};
 use punctual_testkit::warnings::{Words, hear};
@@ -173,6 +173,26 @@ fn a_server_that_takes_no_writes_any_more_is_left() {
     set("off");
     let tries = (0..1_000).position(|_| enqueue(&store, job(100_000)).is_ok());
     assert!(tries.is_some(), "none of a thousand tries came through");
+}
+
+/// Some set another isolation for all of a database. What a store does needs a new snapshot for each statement: so its
+/// own connections have that.
+#[test]
+fn a_database_may_have_another_isolation_by_default() {
+    for isolation in ["repeatable%5C%20read", "serializable"] {
+        let schema = Schema::new();
+        let store =
+            open(&format!("{}?options=-c%20default_transaction_isolation%3D{isolation}", schema.url()), &schema);
+        block_on(store.join(beat(NODE, &["k"]))).unwrap();
+        let limits = TenantChange { limits: Some(Limits::new().backlog_max(1)), ..TenantChange::default() };
+        block_on(store.set_tenant(String::new(), limits)).unwrap();
+        let due = |id| NewJob { due: Moment::NOW, ..job(id) };
+        enqueue(&store, due(1)).unwrap().unwrap();
+        assert!(matches!(enqueue(&store, due(2)).unwrap(), Err(Refused::Rejected { .. })), "{isolation}");
+        let kinds = Arc::from([("k".to_owned(), 1)]);
+        let claimed = block_on(store.claim(Claim { node: NODE, max: 1, kinds, ahead: 0, spare: 0, era: 0 })).unwrap();
+        assert_eq!(claimed.jobs.len(), 1, "{isolation}");
+    }
 }
 
 /// What an operator does on a restored database, so that no fence is given twice (docs/guide/operate-it.md).

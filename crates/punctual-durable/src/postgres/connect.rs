@@ -280,7 +280,7 @@ fn look_where_it_goes(can_prepare: Arc<AtomicBool>, timeout: Duration) -> Hook {
     Hook::async_fn(move |client, _| {
         let can_prepare = can_prepare.clone();
         Box::pin(async move {
-            let looked = tokio::time::timeout(timeout, is_direct(client)).await;
+            let looked = tokio::time::timeout(timeout, look(client)).await;
             let is_direct = looked.map_err(|_| HookError::message("a new connection did not answer in time"))?;
             if !is_direct.map_err(HookError::Backend)? {
                 can_prepare.store(false, Ordering::Relaxed);
@@ -288,6 +288,18 @@ fn look_where_it_goes(can_prepare: Arc<AtomicBool>, timeout: Duration) -> Hook {
             Ok(())
         })
     })
+}
+
+/// Whether it goes to the server itself. If so, each statement sees from then on what was committed before it, whatever
+/// transactions are here by default. (A pooler would give that setting to others.)
+async fn look(client: &ClientWrapper) -> Result<bool, Error> {
+    const ASK: &str = "SELECT current_setting('default_transaction_isolation')";
+    const SET: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    let (is_direct, isolation) = tokio::try_join!(is_direct(client), client.query_typed_one(ASK, &[]))?;
+    if is_direct && isolation.try_get::<_, &str>(0)? != "read committed" {
+        client.batch_execute(SET).await?;
+    }
+    Ok(is_direct)
 }
 
 /// Something that is one transaction: done again if it was rolled back for the sake of somebody else, or if the

@@ -20,7 +20,7 @@ BEGIN
         IF is_quiet THEN
             PERFORM FROM claim(node, 1, ARRAY[nobody], '{1}', at);
         END IF;
-        PERFORM FROM finish(node, ARRAY[id], '{1}', '{succeeded}', '{1}', '{NULL}', '{NULL}', at);
+        PERFORM FROM finish(node, ARRAY[id], '{1}', '{succeeded}', '{1}', ARRAY[NULL::bigint], ARRAY[NULL::bigint], at);
     END LOOP;
     RAISE SQLSTATE 'PUN00';
 EXCEPTION WHEN SQLSTATE 'PUN00' THEN
