@@ -166,6 +166,19 @@ fn many_who_have_nothing_any_more_cost_a_claim_little() {
     store.run("COMMIT");
 }
 
+/// C31: one job of each of many tenants takes a claim as many tenants as jobs, at once. It served a quarter of the rest,
+/// in the hope of four jobs each, and a quarter of the rest of that: seventeen times, and looked at all of them each time.
+#[test]
+fn tenants_with_one_job_each_take_a_claim_few_rounds() {
+    let mut store = Store::new(600, 1);
+    store.run("BEGIN; SET LOCAL track_functions = 'all'");
+    assert_eq!(store.count(256, 0), 256);
+    let asked = "SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'whose_turn'";
+    let rounds: i64 = store.client.query_one(asked, &[]).unwrap().get(0);
+    assert!((1..=3).contains(&rounds), "{rounds} rounds");
+    store.run("COMMIT");
+}
+
 /// C42: new work of more tenants than a claim takes in at a time is not called nothing.
 #[test]
 fn news_of_very_many_tenants_is_taken_in_bit_by_bit() {
