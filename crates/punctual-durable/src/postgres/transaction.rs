@@ -236,9 +236,13 @@ fn date(at: Timestamp) -> String {
     at.clamp(*calendar.start(), *calendar.end()).to_string()
 }
 
+/// In hours, minutes and seconds: before version 15 the server reads no number beyond 2^31 in an interval, and of
+/// microseconds that was 36 minutes.
 fn interval(length: Duration) -> String {
     // Further than any calendar, and within what the server's type holds.
-    format!("{} microseconds", micros(length).min(9_000_000_000_000_000))
+    let micros = micros(length).min(9_000_000_000_000_000);
+    let seconds = micros / 1_000_000;
+    format!("{}:{:02}:{:02}.{:06}", seconds / 3_600, seconds / 60 % 60, seconds % 60, micros % 1_000_000)
 }
 
 #[cfg(test)]
@@ -271,7 +275,8 @@ mod tests {
         let at = |micros| split(Some(Moment::At(Timestamp::from_micros(micros)))).0.unwrap();
         assert_eq!(at(1_500_000), "1970-01-01T00:00:01.5Z");
         assert_eq!(at(i64::MAX), "9999-12-30T00:00:00Z");
-        assert_eq!(split(Some(Moment::After(Duration::from_nanos(1)))).1.unwrap(), "1 microseconds");
-        assert_eq!(interval(Duration::MAX), "9000000000000000 microseconds");
+        assert_eq!(split(Some(Moment::After(Duration::from_nanos(1)))).1.unwrap(), "0:00:00.000001");
+        assert_eq!(interval(Duration::from_millis(3_723_500)), "1:02:03.500000");
+        assert_eq!(interval(Duration::MAX), "2500000:00:00.000000");
     }
 }
