@@ -167,7 +167,7 @@ fn many_who_have_nothing_any_more_cost_a_claim_little() {
 }
 
 /// C31: one job of each of many tenants takes a claim as many tenants as jobs, at once. It served a quarter of the rest,
-/// in the hope of four jobs each, and a quarter of the rest of that: seventeen times, and looked at all of them each time.
+/// in the hope of four jobs each, and a quarter of the rest of that: eight rounds, and looked at all of them each time.
 #[test]
 fn tenants_with_one_job_each_take_a_claim_few_rounds() {
     let mut store = Store::new(600, 1);
